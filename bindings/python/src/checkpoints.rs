@@ -141,7 +141,13 @@ impl Checkpoint {
         shape: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
         let (its_dtype, its_shape) = (array.getattr("dtype")?, array.getattr("shape")?);
-        if !its_dtype.eq(dtype)? || !its_shape.eq(shape)? {
+        // If an element is a fixed array, an array has the dimensions of the element behind its own.
+        let (dtype, shape) =
+            match dtype.getattr("subdtype")?.extract::<Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>>()? {
+                Some((base, more)) => (base, shape.add(more)?),
+                None => (dtype.clone().into_any(), shape.clone().into_any()),
+            };
+        if !its_dtype.eq(&dtype)? || !its_shape.eq(&shape)? {
             let why = format!("{name} has dtype {dtype} and shape {shape}; the array has {its_dtype} and {its_shape}");
             return Err(error(py, Status::WrongType, why));
         }

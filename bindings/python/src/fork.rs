@@ -8,27 +8,30 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-use crossdock_client::{ProcessToken, Status};
+use crossdock_client::{Error, ProcessToken, Status};
 use pyo3::prelude::*;
 
-use crate::errors::error;
+use crate::errors::raise;
 use crate::wait::{is_ending, park_if_ending};
 
-/// Makes the error for an object that belongs to the parent process, or that is used while the interpreter ends.
+/// Makes the exception for an object that belongs to the parent process, or that is used while the interpreter ends.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
     park_if_ending(py);
-    if is_ending() {
-        let text = format!("{what} cannot be used any more, because the interpreter ends");
-        return error(py, Status::Disconnected, text);
-    }
-    error(
-        py,
-        Status::Disconnected,
+    raise(py, &error_elsewhere(what))
+}
+
+/// Makes the library's error for an object that belongs to the parent process, or that is used while the interpreter
+/// ends.
+pub fn error_elsewhere(what: &str) -> Error {
+    let text = if is_ending() {
+        format!("{what} cannot be used any more, because the interpreter ends")
+    } else {
         format!(
             "{what} belongs to the process that this one was forked from; call crossdock.connect() in the child (with \
              multiprocessing, the 'spawn' method avoids the question)"
-        ),
-    )
+        )
+    };
+    Error::new(Status::Disconnected, text)
 }
 
 /// An object that belongs to the process that made it. A forked child neither uses nor drops it, and neither does an
@@ -78,5 +81,24 @@ impl<T> Drop for Own<T> {
             // SAFETY: the value is dropped only here, and is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+    }
+}
+
+/// A lock that belongs to the process that made it. If another thread of the parent held the lock during the fork, the
+/// lock is locked for ever in the child, because the child does not have that thread. So a child gets no access.
+pub struct OwnLock<L> {
+    lock: L,
+    process: ProcessToken,
+}
+
+impl<L> OwnLock<L> {
+    /// Wraps a lock that this process has made.
+    pub fn new(lock: L) -> Self {
+        Self { lock, process: ProcessToken::current() }
+    }
+
+    /// The lock; `None` in a forked child.
+    pub fn here(&self) -> Option<&L> {
+        self.process.is_current().then_some(&self.lock)
     }
 }

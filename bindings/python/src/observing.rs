@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyType};
 
 use crate::dtypes::{from_type, parse};
 use crate::errors::OrRaise;
-use crate::fork::{Own, elsewhere};
+use crate::fork::{Own, OwnLock, elsewhere, error_elsewhere};
 use crate::values;
 use crate::views::{ArrayLayout, array_over, lock};
 use crate::wait::{deadline, wait};
@@ -22,7 +22,7 @@ use crate::wait::{deadline, wait};
 /// has given this version already.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Observer {
-    inner: Mutex<Option<Own<Inner>>>,
+    inner: OwnLock<Mutex<Option<Own<Inner>>>>,
     name: String,
 }
 
@@ -33,7 +33,7 @@ impl Observer {
     /// Makes the Python object for an observer that was just attached.
     pub fn new(inner: Inner) -> Self {
         let name = inner.name().to_owned();
-        Self { inner: Mutex::new(Some(Own::new(inner))), name }
+        Self { inner: OwnLock::new(Mutex::new(Some(Own::new(inner)))), name }
     }
 
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
@@ -64,7 +64,8 @@ impl Observer {
     }
 
     fn act<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
-        match lock(&self.inner).as_mut() {
+        let Some(inner) = self.inner.here() else { return Err(error_elsewhere(&self.what())) };
+        match lock(inner).as_mut() {
             Some(inner) => act(inner),
             None => Err(Error::closed_here().about(SegmentKind::Series, &self.name)),
         }
@@ -72,8 +73,13 @@ impl Observer {
 
     /// Fails if this process is a forked child of the one that made the observer.
     fn usable(&self, py: Python<'_>) -> PyResult<()> {
-        let here = lock(&self.inner).as_ref().is_none_or(Own::here);
-        if here { Ok(()) } else { Err(elsewhere(py, &format!("the observer of series '{}'", self.name))) }
+        let here = self.inner.here().is_some_and(|inner| lock(inner).as_ref().is_none_or(Own::here));
+        if here { Ok(()) } else { Err(elsewhere(py, &self.what())) }
+    }
+
+    /// The name of this object in error messages.
+    fn what(&self) -> String {
+        format!("the observer of series '{}'", self.name)
     }
 }
 
@@ -201,7 +207,7 @@ impl Observer {
 
     /// Ends the observation. Versions and arrays stay valid.
     fn close(&self, py: Python<'_>) {
-        let inner = lock(&self.inner).take();
+        let inner = self.inner.here().and_then(|inner| lock(inner).take());
         py.detach(|| drop(inner));
     }
 
@@ -258,18 +264,24 @@ fn has_ended(py: Python<'_>, error: &PyErr) -> bool {
 /// A version, and the number of arrays over its memory. The number is increased and checked only under the version's
 /// lock.
 struct PinnedVersion {
-    version: RwLock<Own<InnerVersion>>,
+    version: OwnLock<RwLock<Own<InnerVersion>>>,
     arrays: AtomicUsize,
 }
 
 impl PinnedVersion {
     fn read<T>(&self, py: Python<'_>, look: impl FnOnce(&InnerVersion) -> Result<T>) -> PyResult<T> {
         // The lock is released before an exception is made, because making an exception may run any Python code.
-        let looked = {
-            let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
-            version.here().then(|| look(&version))
-        };
-        looked.ok_or_else(|| elsewhere(py, "this version"))?.or_raise(py)
+        self.look(look).or_raise(py)
+    }
+
+    fn look<T>(&self, look: impl FnOnce(&InnerVersion) -> Result<T>) -> Result<T> {
+        if let Some(version) = self.version.here() {
+            let version = version.read().unwrap_or_else(PoisonError::into_inner);
+            if version.here() {
+                return look(&version);
+            }
+        }
+        Err(error_elsewhere("this version"))
     }
 }
 
@@ -301,7 +313,7 @@ pub struct Version {
 
 impl Version {
     fn new(inner: InnerVersion, name: &str) -> Self {
-        let pinned = PinnedVersion { version: RwLock::new(Own::new(inner)), arrays: AtomicUsize::new(0) };
+        let pinned = PinnedVersion { version: OwnLock::new(RwLock::new(Own::new(inner))), arrays: AtomicUsize::new(0) };
         Self { pinned: Arc::new(pinned), name: name.to_owned() }
     }
 }
@@ -404,7 +416,8 @@ impl Version {
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
         self.pinned.read(py, |_| Ok(()))?;
         let refreshed = py.detach(|| {
-            let mut version = self.pinned.version.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(version) = self.pinned.version.here() else { return Err(error_elsewhere("this version")) };
+            let mut version = version.write().unwrap_or_else(PoisonError::into_inner);
             let arrays = self.pinned.arrays.load(Ordering::Acquire);
             if arrays > 0 && can_change_shape(&version) {
                 let text = format!(
@@ -443,8 +456,7 @@ pub fn diff(py: Python<'_>, before: &Version, after: &Version) -> PyResult<Vec<(
         if Arc::ptr_eq(&before.pinned, &after.pinned) {
             return crossdock_client::diff(one, one);
         }
-        let other = after.pinned.version.read().unwrap_or_else(PoisonError::into_inner);
-        crossdock_client::diff(one, &other)
+        after.pinned.look(|other| crossdock_client::diff(one, other))
     })?;
     Ok(found.into_iter().map(|(variable, range)| (variable, range.start, range.end)).collect())
 }

@@ -6,13 +6,13 @@
 //! So a call that changes the item moves the item out of the protected state, changes it without the lock, and puts it
 //! back.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crossdock_client::{Contents, Error, Item as Inner, ItemView, Result, SegmentKind, SharedItem, Status};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
-use crate::fork::Own;
+use crate::fork::{Own, OwnLock, elsewhere};
 use crate::views::lock;
 use crate::wait::in_thread;
 
@@ -101,7 +101,7 @@ struct State {
 pub struct OpenItem {
     /// The key of the item in the workflow.
     pub key: String,
-    state: Mutex<State>,
+    state: OwnLock<Mutex<State>>,
 }
 
 /// The bytes of an item, as they are mapped in this process.
@@ -117,25 +117,28 @@ pub struct Bytes {
 impl OpenItem {
     /// Makes the state of an item that was just opened.
     pub fn new(access: Access) -> Self {
-        Self { key: access.key().to_owned(), state: Mutex::new(State { access, views: 0, leaving: false }) }
+        let key = access.key().to_owned();
+        Self { key, state: OwnLock::new(Mutex::new(State { access, views: 0, leaving: false })) }
     }
 
     /// Tells whether this process can no longer use the item.
     pub fn is_closed(&self) -> bool {
-        let state = lock(&self.state);
+        let Some(state) = self.state.here() else { return true };
+        let state = lock(state);
         state.leaving || !matches!(state.access, Access::Moving) && state.access.mapped().is_err()
     }
 
-    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        let here = lock(&self.state).access.here();
-        if here { Ok(()) } else { Err(crate::fork::elsewhere(py, &format!("item '{}'", self.key))) }
+    /// Locks the state; an error if the item belongs to another process. The caller releases the lock before it makes
+    /// an exception.
+    fn enter(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        let state = self.state.here().map(lock).filter(|state| state.access.here());
+        state.ok_or_else(|| elsewhere(py, &format!("item '{}'", self.key)))
     }
 
     /// The item's bytes.
     pub fn bytes(&self, py: Python<'_>) -> PyResult<Bytes> {
-        self.check_process(py)?;
         let found = {
-            let state = lock(&self.state);
+            let state = self.enter(py)?;
             if state.leaving { Access::Closed.mapped() } else { state.access.mapped() }
         };
         let (base, size, writable) = found.or_raise(py)?;
@@ -144,17 +147,15 @@ impl OpenItem {
 
     /// Describes what the bytes of the item contain.
     pub fn contents(&self, py: Python<'_>) -> PyResult<Contents> {
-        self.check_process(py)?;
-        let found = lock(&self.state).access.contents();
+        let found = self.enter(py)?.access.contents();
         found.or_raise(py)
     }
 
     /// Counts one more array over the bytes. The bytes stay at their address until the returned `ItemArrayBase` is
     /// dropped.
     pub fn view(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Bytes, ItemArrayBase)> {
-        self.check_process(py)?;
         let found = {
-            let mut state = lock(&self.state);
+            let mut state = self.enter(py)?;
             let mapped = if state.leaving { Access::Closed.mapped() } else { state.access.mapped() };
             state.views += usize::from(mapped.is_ok());
             mapped
@@ -198,7 +199,7 @@ impl OpenItem {
 
     /// Fails if more than `allowed` arrays over the bytes are alive.
     pub fn refuse_views(&self, py: Python<'_>, verb: &str, allowed: usize) -> PyResult<()> {
-        let count = lock(&self.state).views.saturating_sub(allowed);
+        let count = self.enter(py)?.views.saturating_sub(allowed);
         if count == 0 { Ok(()) } else { Err(self.busy(py, verb, &viewed(count))) }
     }
 
@@ -209,9 +210,8 @@ impl OpenItem {
     /// Moves the item out of the state that the lock protects, so that the caller can change the item without the lock.
     /// Meanwhile, another thread that wants to change the item gets an error.
     fn take(self: &Arc<Self>, py: Python<'_>, verb: &str, beside_views: bool) -> PyResult<TakenAccess> {
-        self.check_process(py)?;
         let taken = {
-            let mut state = lock(&self.state);
+            let mut state = self.enter(py)?;
             match (&state.access, state.views) {
                 (Access::Moving, _) => Err("another thread is changing it; do one after the other".to_owned()),
                 _ if state.leaving => Ok(Access::Closed),
@@ -225,8 +225,9 @@ impl OpenItem {
 
     /// Closes the item in this process: now, or when the last view is gone. The item's owner does not change.
     pub fn let_go(&self) {
+        let Some(state) = self.state.here() else { return };
         let gone = {
-            let mut state = lock(&self.state);
+            let mut state = lock(state);
             state.leaving = true;
             if state.views == 0 { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
@@ -260,7 +261,8 @@ impl Drop for TakenAccess {
     fn drop(&mut self) {
         // If another thread has closed the item meanwhile, the item is dropped here, after the lock is released.
         let access = std::mem::replace(&mut self.access, Access::Closed);
-        let mut state = lock(&self.item.state);
+        let Some(state) = self.item.state.here() else { return };
+        let mut state = lock(state);
         if matches!(state.access, Access::Moving) {
             state.access = access;
         }
@@ -275,8 +277,9 @@ pub struct ItemArrayBase {
 
 impl Drop for ItemArrayBase {
     fn drop(&mut self) {
+        let Some(state) = self.item.state.here() else { return };
         let gone = {
-            let mut state = lock(&self.item.state);
+            let mut state = lock(state);
             state.views -= 1;
             let last = state.views == 0 && state.leaving;
             if last { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }

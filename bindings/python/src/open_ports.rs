@@ -6,12 +6,12 @@ use crossdock_client::{Error, Port as Inner, Result, SegmentKind};
 use pyo3::prelude::*;
 
 use crate::errors::OrRaise;
-use crate::fork::Own;
+use crate::fork::{Own, OwnLock, error_elsewhere};
 use crate::views::lock;
 
 /// One end of a port, until it is closed. Messages refer to it, because they are released through it.
 pub struct OpenPort {
-    port: Mutex<Option<Arc<Own<Inner>>>>,
+    port: OwnLock<Mutex<Option<Arc<Own<Inner>>>>>,
     /// The port's name.
     pub name: String,
 }
@@ -19,19 +19,20 @@ pub struct OpenPort {
 impl OpenPort {
     /// Wraps an end that was just opened.
     pub fn new(name: &str, port: Inner) -> Self {
-        Self { port: Mutex::new(Some(Arc::new(Own::new(port)))), name: name.to_owned() }
+        Self { port: OwnLock::new(Mutex::new(Some(Arc::new(Own::new(port))))), name: name.to_owned() }
     }
 
-    /// The end of the port; an error if it is closed.
+    /// The end of the port; an error if it is closed, or belongs to the parent of this process.
     pub fn open(&self) -> Result<Arc<Own<Inner>>> {
-        let port = lock(&self.port).clone();
+        let Some(port) = self.port.here() else { return Err(error_elsewhere(&format!("port '{}'", self.name))) };
+        let port = lock(port).clone();
         port.ok_or_else(|| Error::closed_here().about(SegmentKind::Port, &self.name))
     }
 
-    /// Calls `work` with the end of the port. Gives `None` if the end is closed, or if another thread has the lock of
-    /// this object at this moment. `work` must not wait.
-    pub fn with_open<T>(&self, work: impl FnOnce(&Own<Inner>) -> Option<T>) -> Option<T> {
-        let port = self.port.try_lock().ok()?;
+    /// Calls `work` with the end of the port. Gives `None` if the end is closed or belongs to the parent of this
+    /// process, or if another thread has the lock of this object at this moment. `work` must not wait.
+    pub fn with_open<T>(&self, work: impl FnOnce(&Arc<Own<Inner>>) -> Option<T>) -> Option<T> {
+        let port = self.port.here()?.try_lock().ok()?;
         work(port.as_ref()?)
     }
 
@@ -45,7 +46,7 @@ impl OpenPort {
     /// Closes the end of the port. A thread that waits at the port divides its wait into short waits. If another thread
     /// waits now, the end is closed when that thread's present short wait is over.
     pub fn close(&self) {
-        let port = lock(&self.port).take();
+        let port = self.port.here().and_then(|port| lock(port).take());
         drop(port);
     }
 }

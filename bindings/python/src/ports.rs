@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_client::{End, Inline, Message as Sent, Pattern, Port as Inner, Result};
+use crossdock_client::{End, Inline, Message as Sent, Pattern, Port as Inner, Result, postpone_healing};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use std::os::fd::AsRawFd;
@@ -37,7 +37,8 @@ impl Port {
     }
 
     /// Tries the call once, without waiting. To be fast, the attempt reads no clock and does not let other Python
-    /// threads run. If the call cannot succeed yet, the caller uses `wait`, which tries again.
+    /// threads run. If the call cannot succeed yet, the caller uses `wait`, which tries again. Healing regions after a
+    /// death may take some seconds, so other threads run meanwhile.
     fn at_once<T>(
         &self,
         py: Python<'_>,
@@ -45,7 +46,18 @@ impl Port {
         step: impl FnOnce(&Inner) -> Result<T>,
     ) -> PyResult<Option<T>> {
         deadline(py, timeout)?;
-        Ok(self.port.with_open(|port| if port.here() { step(port).ok() } else { None }))
+        let tried = self.port.with_open(|port| {
+            if !port.here() {
+                return None;
+            }
+            let (done, due) = postpone_healing(|| step(port));
+            Some((done.ok()?, due.then(|| port.clone())))
+        });
+        let Some((done, heals)) = tried else { return Ok(None) };
+        if let Some(port) = heals {
+            py.detach(|| port.heal());
+        }
+        Ok(Some(done))
     }
 
     /// Waits in short slices. Between two slices this thread does not use the port's end, so another thread can end the
@@ -179,7 +191,8 @@ impl Port {
     /// Makes the descriptor become readable at the next event. If the call returns True, the caller must not wait for
     /// the descriptor but look at the port now, because a message may have arrived already.
     fn _arm(&self, py: Python<'_>) -> PyResult<bool> {
-        self.port.get(py)?.arm().or_raise(py)
+        let port = self.port.get(py)?;
+        py.detach(|| port.arm()).or_raise(py)
     }
 
     /// Undoes `_arm`: until the next `_arm`, the descriptor does not become readable.

@@ -13,14 +13,14 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 use crate::containers::shape_of;
 use crate::dtypes::{from_type, parse, to_dtype, to_type};
 use crate::errors::{OrRaise, error};
-use crate::fork::Own;
+use crate::fork::{Own, OwnLock};
 use crate::values;
 use crate::views::{ArrayLayout, array_over, lock};
 use crate::words::member;
 
 /// A publisher in this process. All arrays over its memory share this object, which keeps the memory alive.
 pub struct OpenPublisher {
-    publisher: Mutex<Own<Inner>>,
+    publisher: OwnLock<Mutex<Own<Inner>>>,
     name: String,
     types: Vec<(String, String)>,
     /// The number of arrays over a version that was begun. Publishing unmaps the memory of that version, so `publish`
@@ -32,7 +32,8 @@ impl OpenPublisher {
     /// Ends the series, so that observers know that the publisher did not die. The memory stays as long as there are
     /// arrays over it.
     pub fn end(&self) -> Result<()> {
-        let mut publisher = lock(&self.publisher);
+        let Some(publisher) = self.publisher.here() else { return Ok(()) };
+        let mut publisher = lock(publisher);
         if publisher.here() { publisher.end_mut() } else { Ok(()) }
     }
 }
@@ -136,7 +137,7 @@ impl Publisher {
     ) -> PyResult<(Self, Arc<OpenPublisher>)> {
         let inner = py.detach(|| session.publisher(name, options)).or_raise(py)?;
         let open_publisher = Arc::new(OpenPublisher {
-            publisher: Mutex::new(Own::new(inner)),
+            publisher: OwnLock::new(Mutex::new(Own::new(inner))),
             name: name.to_owned(),
             types: options.variables.iter().map(|v| (v.name.clone(), v.ty.clone())).collect(),
             begun: AtomicUsize::new(0),
@@ -147,8 +148,8 @@ impl Publisher {
     /// Calls `act` on the publisher, and lets other Python threads run meanwhile.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut Inner) -> Result<T> + Send) -> PyResult<T> {
         let done = py.detach(|| {
-            let mut publisher = lock(&self.open_publisher.publisher);
-            if publisher.here() { Some(act(&mut publisher)) } else { None }
+            let mut publisher = lock(self.open_publisher.publisher.here()?);
+            publisher.here().then(|| act(&mut publisher))
         });
         match done {
             Some(done) => done.or_raise(py),

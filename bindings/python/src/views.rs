@@ -3,22 +3,21 @@
 //! Each array has an [`ArrayBase`] as its base object. Arrays that are made from it (slices, `memoryview`, DLPack) keep
 //! that base. The base counts as one view of the object whose memory the array shows, and keeps the region mapped, so
 //! no array ever points to unmapped memory. While an object has a view, calls that would move or free its memory raise
-//! `BusyError`.
+//! `BusyError`, also in another session of the process, and after the region was closed and opened again.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crossdock_client::{Region, Result, Status};
-use numpy::npyffi::flags::{NPY_ARRAY_ALIGNED, NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_F_CONTIGUOUS, NPY_ARRAY_WRITEABLE};
+use crossdock_client::{PerProcess, ProcessToken, Region, Result, SegmentId, Status};
+use numpy::npyffi::flags::NPY_ARRAY_WRITEABLE;
 use numpy::npyffi::{NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
-use crate::fork::{Own, elsewhere};
+use crate::fork::{Own, OwnLock, elsewhere};
 use crate::messages::Credit;
 
 /// Locks a mutex. It also works after a panic in another thread, because the guarded data is consistent after every
@@ -27,12 +26,48 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The value of the view count of an object while a thread moves or frees the object.
-const MOVING: usize = usize::MAX;
+/// The use of an object's memory in this process.
+enum MemoryUse {
+    /// The number of live NumPy arrays over the memory.
+    Views(usize),
+    /// A thread of this process moves or frees the object. In a forked child, where this thread does not run, the
+    /// object counts as unused.
+    Moving(ProcessToken),
+}
+
+impl MemoryUse {
+    fn is_moving(&self) -> bool {
+        matches!(self, Self::Moving(process) if process.is_current())
+    }
+}
+
+/// The use of a region's objects in this process, each given by its offset. An object that is not in the map is unused.
+/// The lock is held only by threads that have the GIL, so no thread holds it during a fork.
+type ObjectUses = Mutex<HashMap<u64, MemoryUse>>;
+
+/// The `ObjectUses` of all regions that are mapped in this process, by the ids of the files that contain them. A file
+/// may be mapped several times: each session maps it, and arrays keep a mapping that the program has closed. All these
+/// mappings show the same memory, so they share one `ObjectUses`. A forked child has its parent's arrays too.
+static OBJECT_USES: PerProcess<Mutex<UsesByFile>> = PerProcess::new();
+
+type UsesByFile = BTreeMap<SegmentId, Weak<ObjectUses>>;
+
+fn object_uses(region: &Region) -> Arc<ObjectUses> {
+    let inherit = |parents: Option<&'static Mutex<UsesByFile>>| Some(parents?.try_lock().ok()?.clone());
+    let own = OBJECT_USES.get_or_inherit(|parents| Some(Mutex::new(inherit(parents).unwrap_or_default())));
+    let mut all = lock(own.expect("the closure always makes one"));
+    if let Some(known) = all.get(&region.file()).and_then(Weak::upgrade) {
+        return known;
+    }
+    all.retain(|_, uses| uses.strong_count() > 0);
+    let uses = Arc::default();
+    all.insert(region.file(), Arc::downgrade(&uses));
+    uses
+}
 
 /// A region that this process has mapped. All Python objects that refer to the region share this value.
 pub struct OpenRegion {
-    region: Mutex<Option<Own<Region>>>,
+    region: OwnLock<Mutex<Option<Own<Region>>>>,
     /// The region's name, for error messages after the region was closed.
     pub name: String,
     /// True if the region is the heap of an item. A handle into this region can be loaded only as long as the item is
@@ -40,48 +75,45 @@ pub struct OpenRegion {
     pub in_item: bool,
     /// The number of open `crossdock.Region` objects of this region.
     pub opens: AtomicUsize,
-    /// For each object, given by its offset: the number of live NumPy arrays over its memory.
-    views: Mutex<HashMap<u64, usize>>,
+    /// The number of live NumPy arrays that were made through this value.
+    views: AtomicUsize,
+    uses: Arc<ObjectUses>,
 }
 
 impl OpenRegion {
     /// Wraps a region that was just opened.
     pub fn new(region: Region) -> Self {
         let (name, in_item, opens) = (region.name().to_owned(), region.is_in_item(), AtomicUsize::new(0));
-        Self { region: Mutex::new(Some(Own::new(region))), name, in_item, opens, views: Mutex::default() }
+        let (views, uses) = (AtomicUsize::new(0), object_uses(&region));
+        Self { region: OwnLock::new(Mutex::new(Some(Own::new(region)))), name, in_item, opens, views, uses }
     }
 
     /// The region; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
         // The lock is released before the exception is made, because making an exception may run any Python code.
-        let held = lock(&self.region).as_ref().map(|region| (region.here(), (**region).clone()));
+        let held = self.region.here().map(|region| {
+            lock(region).as_ref().map(|region| if region.here() { Some((**region).clone()) } else { None })
+        });
         match held {
-            Some((true, region)) => Ok(region),
-            Some((false, region)) => {
-                std::mem::forget(region);
-                Err(elsewhere(py, &format!("region '{}'", self.name)))
-            }
-            None => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
+            Some(Some(Some(region))) => Ok(region),
+            Some(Some(None)) | None => Err(elsewhere(py, &format!("region '{}'", self.name))),
+            Some(None) => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
         }
     }
 
     /// Tells whether the region is still open in this process.
     pub fn is_open(&self) -> bool {
-        lock(&self.region).as_ref().is_some_and(Own::here)
+        self.region.here().is_some_and(|region| lock(region).as_ref().is_some_and(Own::here))
     }
 
     /// Tells whether this value wraps the same mapping as `region`, and is open in this process.
     pub fn is_of(&self, region: &Region) -> bool {
-        lock(&self.region).as_ref().is_some_and(|own| own.here() && Arc::ptr_eq(own, region))
-    }
-
-    /// The number of live NumPy arrays over the memory of all objects together.
-    pub fn view_count(&self) -> usize {
-        lock(&self.views).values().filter(|count| **count != MOVING).sum()
+        let same = |own: &Own<Region>| own.here() && Arc::ptr_eq(own, region);
+        self.region.here().is_some_and(|own| lock(own).as_ref().is_some_and(same))
     }
 
     /// Calls `change`, which moves or frees the memory of the object at `offset`. Fails if a view of that object is
-    /// alive.
+    /// alive in this process.
     pub fn exclusively<T: Send>(
         &self,
         py: Python<'_>,
@@ -91,26 +123,27 @@ impl OpenRegion {
         change: impl FnOnce(&Region) -> Result<T> + Send,
     ) -> PyResult<T> {
         let region = self.get(py)?;
-        let before = match lock(&self.views).entry(offset) {
-            Entry::Occupied(there) => Some(*there.get()),
-            Entry::Vacant(free) => {
-                free.insert(MOVING);
-                None
+        let refused = {
+            let mut uses = lock(&self.uses);
+            match uses.get(&offset) {
+                Some(MemoryUse::Views(1)) => Some("1 array is a view of it; let go of it (del) first".to_owned()),
+                Some(MemoryUse::Views(count)) => {
+                    Some(format!("{count} arrays are views of it; let go of them (del) first"))
+                }
+                Some(moving) if moving.is_moving() => {
+                    Some("another thread is changing it; do one after the other".to_owned())
+                }
+                _ => {
+                    uses.insert(offset, MemoryUse::Moving(ProcessToken::current()));
+                    None
+                }
             }
         };
-        if let Some(count) = before {
-            let them = match count {
-                MOVING => "another thread is changing it; do one after the other".to_owned(),
-                1 => "1 array is a view of it; let go of it (del) first".to_owned(),
-                _ => format!("{count} arrays are views of it; let go of them (del) first"),
-            };
-            return Err(error(py, Status::Busy, format!("{what} of region '{}' cannot be {verb}: {them}", self.name)));
+        if let Some(why) = refused {
+            return Err(error(py, Status::Busy, format!("{what} of region '{}' cannot be {verb}: {why}", self.name)));
         }
-        let done = py.detach(|| {
-            let done = change(&region);
-            lock(&self.views).remove(&offset);
-            done
-        });
+        let done = py.detach(|| change(&region));
+        lock(&self.uses).remove(&offset);
         done.or_raise(py)
     }
 
@@ -120,21 +153,30 @@ impl OpenRegion {
     /// memory until the view is counted.
     pub fn count_view(self: &Arc<Self>, py: Python<'_>, offset: u64) -> PyResult<CountedView> {
         let counted = {
-            let mut views = lock(&self.views);
-            let count = views.entry(offset).or_default();
-            *count += usize::from(*count != MOVING);
-            *count != MOVING
+            let mut uses = lock(&self.uses);
+            match uses.entry(offset).or_insert(MemoryUse::Views(0)) {
+                MemoryUse::Views(count) => {
+                    *count += 1;
+                    true
+                }
+                moving if moving.is_moving() => false,
+                left => {
+                    *left = MemoryUse::Views(1);
+                    true
+                }
+            }
         };
         if counted {
+            self.views.fetch_add(1, Ordering::Relaxed);
             return Ok(CountedView { open_region: self.clone(), offset });
         }
         let what = format!("the object at {offset:#x} of region '{}'", self.name);
         Err(error(py, Status::Busy, format!("{what} is being changed by another thread; look at it afterwards")))
     }
 
-    /// Fails if any NumPy array over memory of the region is alive.
+    /// Fails if any NumPy array that was made through this value is alive.
     pub fn refuse_if_any_view(&self, py: Python<'_>) -> PyResult<()> {
-        match self.view_count() {
+        match self.views.load(Ordering::Relaxed) {
             0 => Ok(()),
             count => Err(error(
                 py,
@@ -150,7 +192,7 @@ impl OpenRegion {
 
     /// Gives up the mapping. If views are alive, the region is unmapped together with the last view.
     pub fn let_go(&self) {
-        let region = lock(&self.region).take();
+        let region = self.region.here().and_then(|region| lock(region).take());
         drop(region);
     }
 }
@@ -163,11 +205,12 @@ pub struct CountedView {
 
 impl Drop for CountedView {
     fn drop(&mut self) {
-        let mut views = lock(&self.open_region.views);
-        if let Some(count) = views.get_mut(&self.offset) {
+        self.open_region.views.fetch_sub(1, Ordering::Relaxed);
+        let mut uses = lock(&self.open_region.uses);
+        if let Some(MemoryUse::Views(count)) = uses.get_mut(&self.offset) {
             *count -= 1;
             if *count == 0 {
-                views.remove(&self.offset);
+                uses.remove(&self.offset);
             }
         }
     }
@@ -207,6 +250,26 @@ pub struct ArrayLayout<'py> {
     pub fortran: bool,
     /// The offset of the first element in the region. If there are no elements, it is any offset in the region.
     pub data: u64,
+}
+
+impl ArrayLayout<'_> {
+    /// The distance in bytes between neighbours in each dimension. If an element is a fixed array, NumPy adds the
+    /// strides of its dimensions. They are in C order whatever the order of the elements. If NumPy computed all strides
+    /// from the order, an element would not lie in one piece.
+    fn strides(&self) -> Vec<npy_intp> {
+        let mut strides = vec![0; self.shape.len()];
+        let mut next = self.dtype.itemsize() as npy_intp;
+        let mut fill = |dimension: usize| {
+            strides[dimension] = next;
+            next = next.wrapping_mul(self.shape[dimension].max(1) as npy_intp);
+        };
+        if self.fortran {
+            (0..self.shape.len()).for_each(&mut fill);
+        } else {
+            (0..self.shape.len()).rev().for_each(&mut fill);
+        }
+        strides
+    }
 }
 
 /// Makes an array over the memory of the object that `view` counts.
@@ -272,11 +335,10 @@ pub unsafe fn array_over<'py>(
     writable: bool,
     base: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut flags = NPY_ARRAY_ALIGNED | if layout.fortran { NPY_ARRAY_F_CONTIGUOUS } else { NPY_ARRAY_C_CONTIGUOUS };
-    if writable {
-        flags |= NPY_ARRAY_WRITEABLE;
-    }
+    let flags = if writable { NPY_ARRAY_WRITEABLE } else { 0 };
     let mut shape: Vec<npy_intp> = layout.shape.iter().map(|n| *n as npy_intp).collect();
+    let mut strides = layout.strides();
+    // NumPy finds out from the address and the strides whether the array is aligned and contiguous.
     // SAFETY: the caller promises that the memory is valid. NumPy takes over the references to `dtype` and `base`, and
     // releases the reference to `base` even if it fails.
     unsafe {
@@ -286,7 +348,7 @@ pub unsafe fn array_over<'py>(
             layout.dtype.into_dtype_ptr(),
             shape.len() as c_int,
             shape.as_mut_ptr(),
-            std::ptr::null_mut(),
+            strides.as_mut_ptr(),
             data,
             flags,
             std::ptr::null_mut(),

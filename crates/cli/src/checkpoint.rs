@@ -45,8 +45,8 @@ struct Writer<'a> {
     failed: Option<file::Error>,
     /// The last error of removing old checkpoints. It is kept so that the same error is not reported again.
     kept: Option<file::Error>,
-    /// Set while the ranks have versions that are newer than the last saved version, but no such version has the same
-    /// number in all ranks. The fields say since when this is so, and whether the command has reported it.
+    /// Set while the ranks have versions that are newer than the last saved version, but no newer version number is
+    /// common to all ranks. The fields say since when this has been so, and whether the command has reported it.
     apart: Option<(Instant, bool)>,
 }
 
@@ -95,7 +95,9 @@ impl<'a> Writer<'a> {
     fn attach(&self, dead: &[u64], until: Instant) -> Result<RankedObservers, String> {
         let mut reported = !dead.is_empty();
         // A search may find publishers that are not the successors. Their observers stay open until the next search has
-        // ended, because the daemon of another node learns that a series has ended only while the series is observed.
+        // ended, so that the mirrors of series of other nodes stay. A new mirror says that its publisher lives until
+        // the other node has told it otherwise. So a search that made new mirrors could take an ended series for a
+        // living one.
         let mut held = None;
         loop {
             let wanted = self.wanted(!dead.is_empty() || self.options.former, until);

@@ -80,20 +80,19 @@ impl SessionObjects {
     /// Adds a region that was just mapped. If another thread has just added the same region, returns the mapping of
     /// that thread.
     pub fn note_region(&self, region: Region) -> Region {
-        let file = region.id();
-        self.note(region, file, None).0
+        self.note(region, None).0
     }
 
-    /// Adds the heap of an open item, which was just mapped from this file. If this session already has a mapping of
+    /// Adds the heap of an open item, which was just mapped. If this session already has a mapping of
     /// the same heap, gives that mapping instead.
-    pub fn note_heap(&self, heap: Region, file: SegmentId) -> OpenHeap {
-        let (region, openings) = self.note(heap, file, Some(Arc::default()));
+    pub fn note_heap(&self, heap: Region) -> OpenHeap {
+        let (region, openings) = self.note(heap, Some(Arc::default()));
         OpenHeap { region, _openings: openings }
     }
 
-    fn note(&self, region: Region, file: SegmentId, new: Option<Arc<Openings>>) -> (Region, Option<Arc<Openings>>) {
+    fn note(&self, region: Region, new: Option<Arc<Openings>>) -> (Region, Option<Arc<Openings>>) {
         let mut regions = enter(&self.regions);
-        let key = (region.id(), file);
+        let key = (region.id(), region.file());
         if let Some(known) = regions.get_mut(&key) {
             if let Some(there) = known.region.upgrade() {
                 let openings = known.openings.as_ref().and_then(Weak::upgrade).or(new);

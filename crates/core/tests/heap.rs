@@ -199,6 +199,7 @@ fn a_region_that_cannot_grow_by_enough_gives_the_memory_of_its_first_steps_back(
     let parts = MappedRegionParts {
         name: "test".into(),
         segment: SegmentId(7),
+        file: SegmentId(7),
         writable: true,
         member: StandaloneHost::MEMBER,
         host: Arc::new(StandaloneHost::default()),

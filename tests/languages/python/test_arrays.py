@@ -3,6 +3,7 @@ gone."""
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -74,6 +75,43 @@ def test_fortran_order_is_kept(region):
     found = region.ndarray("a")
     assert found.order == "F" and found.array.flags["F_CONTIGUOUS"]
     assert (found.array == wanted).all() and found.array.strides == (4, 8, 24)
+
+
+def assert_that_elements_are_whole(array):
+    """Checks an array of shape (2, 3) in Fortran order, whose elements are fixed arrays of shape (2, 4): an element
+    lies in one piece and in C order, and element [1, 2] is the last one."""
+    assert array.shape == (2, 3, 2, 4) and array.strides == (64, 128, 32, 8) and array.flags["ALIGNED"]
+    array[...] = np.arange(48).reshape(array.shape)
+    flat = np.ctypeslib.as_array((ctypes.c_double * 48).from_address(array.__array_interface__["data"][0]))
+    assert flat[8:16].tolist() == list(range(24, 32)), "element [1, 0]"
+    assert flat[16:24].tolist() == list(range(8, 16)), "element [0, 1]"
+    assert flat[40:].tolist() == list(range(40, 48)), "element [1, 2]"
+
+
+def test_fixed_arrays_in_fortran_order_are_whole(session, region, name):
+    element = ("f8", (2, 4))
+    ndarray = region.ndarray("a", (2, 3), element, order="F")
+    assert_that_elements_are_whole(ndarray.array)
+    producer, consumer = session.port(name, "producer"), session.port(name, "consumer")
+    producer.send(ndarray.array, tag=1)
+    with consumer.receive(timeout=5) as message:
+        assert (message.load().array == ndarray.array).all()
+    producer.close()
+    consumer.close()
+    session.remove_port(name)
+    item = session.create_item(name, dtype=element, shape=(2, 3), order="F")
+    assert_that_elements_are_whole(item.array())
+    assert_that_elements_are_whole(item.array(element, (2, 3), order="F"))
+    item.destroy()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(), (0,), (4,), (1, 4), (0, 4), (2, 3, 4)])
+def test_arrays_have_the_strides_and_flags_of_numpys_own(region, shape, order):
+    ours, numpys = region.ndarray("a", shape, "f4", order=order).array, np.empty(shape, "f4", order=order)
+    assert ours.shape == shape and (ours.strides == numpys.strides or 0 in shape)
+    for flag in ("C_CONTIGUOUS", "F_CONTIGUOUS", "ALIGNED", "WRITEABLE"):
+        assert ours.flags[flag] == numpys.flags[flag]
 
 
 def test_an_ndarray_of_another_shape_says_both(region):
@@ -229,6 +267,82 @@ def test_a_with_block_leaves_the_arrays_alone(name):
     view[:] = 1
     with pytest.raises(crossdock.ClosedError):
         session.region(name)
+
+
+def assert_that_v_stays(region):
+    """Checks that the vector `v`, of which an array is alive, can be neither moved nor removed through `region`."""
+    vector = region.vector("v")
+    for change in (lambda: vector.resize(1000), lambda: vector.reserve(1000), lambda: region.remove("v"),
+                   lambda: region.vector("v", "f8", 10, mode="recreate")):
+        with pytest.raises(crossdock.BusyError, match="1 array"):
+            change()
+
+
+def test_an_array_of_a_region_that_was_closed_still_counts(session, name):
+    with session.region(name, "create_only", "1 MiB") as region:
+        vector = region.vector("v", "f8", 10)
+        array, handle = vector.array, vector.handle
+    loaded = session.load(handle)
+    with pytest.raises(crossdock.BusyError, match="1 array"):
+        loaded.resize(1000)
+    region = session.region(name)
+    assert_that_v_stays(region)
+    array[:] = 7
+    del array
+    region.vector("v").resize(1000)
+    assert region.vector("v").array[:10].tolist() == 10 * [7]
+    session.remove_region(name)
+
+
+def test_an_array_counts_in_all_sessions_of_the_process(session, name):
+    region = session.region(name, "create_only", "1 MiB")
+    with crossdock.connect(task="test", private_daemon=False) as other:
+        array = other.region(name).vector("v", "f8", 10).array
+        assert_that_v_stays(region)
+    assert_that_v_stays(region)
+    region.close()
+    region = session.region(name)
+    assert_that_v_stays(region)
+    del array
+    region.vector("v").resize(1000)
+    session.remove_region(name)
+
+
+def test_an_array_that_a_forked_child_has_from_its_parent_counts_there(session, name):
+    array = session.region(name, "create_only", "1 MiB").vector("v", "f8", 10).array
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with crossdock.connect(task="child", private_daemon=False) as own:
+                region = own.region(name)
+                assert_that_v_stays(region)
+                del array
+                region.vector("v").resize(1000)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    del array
+    session.remove_region(name)
+
+
+@pytest.mark.parametrize("level", ["verified", "cooperative"])
+def test_an_array_in_an_items_heap_counts_as_long_as_the_heap_is_in_this_memory(session, name, level):
+    item = session.create_item(name, 1 << 20, level=level)
+    with item.region("create_only") as heap:
+        array = heap.vector("v", "f8", 10).array
+    assert_that_v_stays(item.region())
+    item.close()
+    item = session.access_item(name, timeout=5)
+    heap = item.region()
+    if level == "cooperative":
+        assert_that_v_stays(heap)
+        del array
+    # A verified item is in other memory now, because the array keeps the former memory.
+    heap.vector("v").resize(1000)
+    heap.close()
+    item.destroy()
 
 
 def test_objects_of_a_closed_region_say_so(session, name):

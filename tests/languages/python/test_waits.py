@@ -1,8 +1,10 @@
 """Tests waits beside other threads, in event loops and with Ctrl-C. Also tests what peers learn when a program ends."""
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -358,6 +360,55 @@ def test_a_cancelled_await_leaves_the_port_usable(ends):
     asyncio.run(main())
 
 
+def test_a_port_that_is_closed_during_an_await_costs_no_other_connection_its_reader(ends):
+    _, consumer = ends
+
+    async def main():
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=5))
+        await asyncio.sleep(0.02)
+        number = consumer.fileno()
+        consumer.close()
+        # The thread that writes to the descriptor closes it when it has ended. Until the awaiting coroutine looks
+        # again, no other coroutine runs here, so it has not undone its registration.
+        _wait_until(lambda: not os.path.exists(f"/proc/self/fd/{number}"))
+        near, far = socket.socketpair()
+        assert number in (near.fileno(), far.fileno())
+        connections = [await asyncio.open_connection(sock=one) for one in (near, far)]
+        with pytest.raises(crossdock.ClosedError):
+            await waiting
+        for (_, writer), (reader, _) in (connections, connections[::-1]):
+            writer.write(b"x")
+            assert await asyncio.wait_for(reader.readexactly(1), 5) == b"x"
+        for _, writer in connections:
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_an_await_needs_no_free_descriptor(ends, monkeypatch):
+    producer, consumer = ends
+
+    def dup(_):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main():
+        consumer.fileno()
+        monkeypatch.setattr(os, "dup", dup)
+        waiting = asyncio.ensure_future(consumer.areceive(timeout=10))
+        await asyncio.sleep(0.05)
+        producer.send(tag=7)
+        assert (await waiting).tag == 7
+
+    asyncio.run(main())
+
+
+def _wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
     producer, consumer = ends
     vector = region.vector("v", "f8", 4)
@@ -387,6 +438,63 @@ def test_a_forked_child_gets_errors_and_does_its_parent_no_harm(ends, region):
         assert message.tag == 4
     array[:] = 1
     assert np.asarray(vector).sum() == 4
+
+
+@pytest.mark.parametrize("kind", ["publisher", "observer", "version", "item"])
+def test_a_forked_child_gets_errors_for_what_another_thread_was_using(session, name, kind):
+    publisher = session.publisher(name, {"u": ("f8", 1_000_000)}, detect="copy_all")
+    publisher.publish()
+    observer = session.observe(name, timeout=5)
+    version, other = observer.latest(), observer.latest()
+    item = session.create_item(name, 1 << 20)
+
+    def copy_item():
+        item.copy(f"{name}/copy").destroy()
+
+    work, uses = {
+        "publisher": (publisher.publish, (publisher.publish, lambda: publisher.u, lambda: publisher.sequence,
+                                          lambda: publisher.statistics, publisher.begin, publisher.end)),
+        "observer": (observer.latest, (observer.latest, observer.next, lambda: observer.state)),
+        "version": (version.refresh, (version.refresh, lambda: version["u"], lambda: version.sequence,
+                                      lambda: crossdock.diff(version, other))),
+        "item": (copy_item, (item.array, item.share, copy_item, lambda: item.size)),
+    }[kind]
+    stop = threading.Event()
+
+    def use():
+        while not stop.is_set():
+            work()
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        for _ in range(20):
+            time.sleep(0.005)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    # If a call does not return, the signal ends the child.
+                    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                    signal.alarm(20)
+                    for one in uses:
+                        try:
+                            one()
+                        except crossdock.DisconnectedError as error:
+                            assert "connect()" in str(error)
+                        else:
+                            raise AssertionError("a child used an object of its parent")
+                    observer.close()
+                    item.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        thread.join()
+    item.destroy()
+    publisher.end()
 
 
 def test_multiprocessing_with_spawn_shares_a_region(region, tmp_path):

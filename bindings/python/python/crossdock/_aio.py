@@ -5,6 +5,7 @@ The first ``await`` loads this module, so that ``import crossdock`` does not loa
 """
 
 import asyncio
+import os
 import time
 
 from ._errors import ClosedError, NotYetError, TimedOutError
@@ -13,6 +14,8 @@ DEFAULT_WAIT_S = 60.0
 # If a port is closed in this process, its descriptor is closed as well, and this does not wake a coroutine that waits
 # for the descriptor. So a waiting coroutine checks at intervals of this many seconds whether the port is closed.
 SLICE_S = 0.1
+# The time until a coroutine looks again if the loop cannot wait for the port's descriptor.
+POLL_S = 0.01
 
 
 async def receive(port, timeout=None):
@@ -38,21 +41,32 @@ async def receive(port, timeout=None):
 
 
 async def _readable(descriptor, timeout):
-    """Returns when the descriptor is readable, or after `timeout` seconds."""
+    """Returns when the descriptor is readable, or after `timeout` seconds. May also return earlier."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
+    # The port may be closed during the wait. Then its descriptor's number may be given to a new file of the program,
+    # which the loop would take for the registered one. So the loop gets a descriptor of its own.
+    try:
+        descriptor = os.dup(descriptor)
+    except OSError:
+        # The process has no free descriptor, or another thread has just closed the port.
+        await asyncio.sleep(min(timeout, POLL_S))
+        return
 
     def wake():
         if not done.done():
             done.set_result(None)
 
     timer = loop.call_later(timeout, wake)
-    loop.add_reader(descriptor, wake)
     try:
-        await done
+        loop.add_reader(descriptor, wake)
+        try:
+            await done
+        finally:
+            loop.remove_reader(descriptor)
     finally:
         timer.cancel()
-        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def next_message(port, timeout=None):

@@ -255,10 +255,10 @@ impl Session {
 
     /// Opens the heap in an item's data as a region. `mapping` is the mapped data.
     pub(super) fn region_in_item(&self, given: &ItemGiven, mapping: Mapping, writable: bool) -> Result<OpenHeap> {
-        let (name, segment) = (given.key.clone(), given.item);
+        let (name, segment, file) = (given.key.clone(), given.item, given.file);
         let host = Arc::new(SessionHost::new(self, Vec::new()));
-        let over = MappedRegionParts { name, segment, writable, member: self.member(), host };
-        Ok(self.session_objects().note_heap(region::Region::over(mapping, None, over)?, given.file))
+        let over = MappedRegionParts { name, segment, file, writable, member: self.member(), host };
+        Ok(self.session_objects().note_heap(region::Region::over(mapping, None, over)?))
     }
 }
 

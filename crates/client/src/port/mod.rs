@@ -20,7 +20,8 @@ use crossdock_layout::{Handle, SegmentId};
 
 use poll_descriptor::PollDescriptor;
 pub use queue::{
-    EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Shape, Side as End, Waiting,
+    EndInfo, INLINE_MAX, Inline, Message, Pattern, PortOptions, PortReport, PortStatistics, Shape, Side as End,
+    Waiting, postpone_healing,
 };
 use recent_regions::RecentRegions;
 
@@ -158,6 +159,12 @@ impl Port {
     /// end is closed. `DISCONNECTED` in a forked child.
     pub fn put_back(&self, message: &Message) -> Result<()> {
         self.named(self.shared.end.put_back(message.position))
+    }
+
+    /// Heals the session's regions, if a member of the port has died since this end last healed them. A caller of
+    /// [`postpone_healing`] calls this function afterwards.
+    pub fn heal(&self) {
+        self.shared.end.heal();
     }
 
     /// A descriptor for `poll` and `epoll`. After a call of [`Port::arm`], the descriptor becomes readable when a

@@ -14,6 +14,7 @@ use super::Waiting;
 use super::ends::MetPeers;
 use super::error::{Attempt, Error};
 use super::message::Message;
+use super::postponed_healing;
 use super::produce::CellAvailability;
 use super::release::not_yours;
 use super::report::PortStatistics;
@@ -145,8 +146,7 @@ impl End {
         };
         // A member that had this end slot before may have died, and this end may get messages that the dead member
         // left. So the regions are healed first.
-        end.note_deaths(Side::Producer);
-        end.note_deaths(Side::Consumer);
+        end.heal();
         end.call(Side::Producer);
         end.call(Side::Consumer);
         Ok(end)
@@ -573,11 +573,21 @@ impl End {
         }
     }
 
+    /// Heals the session's regions, if a member of the port has died since this end last healed them. A caller of
+    /// [`postpone_healing`](super::postpone_healing) calls this function afterwards.
+    pub fn heal(&self) {
+        self.note_deaths(Side::Producer);
+        self.note_deaths(Side::Consumer);
+    }
+
     /// Heals the session's regions after a death at one side of the port. First adds the death to this process's own
     /// count of deaths, because another process may have proved the death, and this process has learned of it only from
     /// the port.
     #[cold]
     fn learn_deaths(&self, side: Side, deaths: u32) {
+        if postponed_healing::is_postponed() {
+            return;
+        }
         count_shown();
         // If the end is closed, the regions are not healed: the program gets nothing from the end any more, and the
         // end's session may have left.

@@ -12,6 +12,7 @@
 //! | `signal` | the words on which members sleep, and why no wake is lost |
 //! | `produce`, `consume`, `release`, `reclaim` | sending, receiving, releasing and reclaiming |
 //! | `ends`, `heal` | joining and leaving a port, and healing after a member's death |
+//! | `postponed_healing` | calls that leave the healing of regions to their caller |
 //! | `wait`, `spin` | waiting: spinning as long as that pays, then sleeping |
 //! | `end` | one end of a port, for the client library |
 //! | `report` | counters and states, for programs that only look |
@@ -34,6 +35,7 @@ mod heal;
 mod loom_model;
 mod message;
 mod options;
+mod postponed_healing;
 mod produce;
 mod reclaim;
 mod release;
@@ -51,6 +53,7 @@ pub use end::End;
 pub use fuzz::fuzz_entry;
 pub use message::{INLINE_MAX, Inline, Message};
 pub use options::PortOptions;
+pub use postponed_healing::postpone_healing;
 pub use report::{EndInfo, PortReport, PortStatistics};
 pub use ring::{Ring, Shape};
 

@@ -60,6 +60,8 @@ pub struct MappedRegionParts {
     pub name: String,
     /// The segment's id, which is part of handles.
     pub segment: SegmentId,
+    /// The id of the file that contains the memory, see [`Region::file`].
+    pub file: SegmentId,
     /// True if this task may write to the region.
     pub writable: bool,
     /// The member that uses the region.
@@ -78,6 +80,7 @@ pub struct Region {
     pub(crate) descriptor: Option<OwnedFd>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
+    file: SegmentId,
     pub(crate) writable: bool,
     pub(crate) member: MemberId,
     pub(crate) host: Arc<dyn Host>,
@@ -142,7 +145,8 @@ impl Region {
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;
         let RegionParts { name, segment, descriptor, writable, member, host, .. } = parts;
-        Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, writable, member, host })
+        let file = segment;
+        Self::over(mapping, Some(descriptor), MappedRegionParts { name, segment, file, writable, member, host })
     }
 
     /// Makes a region of memory that this process has mapped already, for example of the data of an item. If no member
@@ -162,6 +166,7 @@ impl Region {
             descriptor,
             name: over.name,
             segment: over.segment,
+            file: over.file,
             writable: over.writable,
             member: over.member,
             deaths: NonNull::from(epoch_word(over.host.liveness())),
@@ -200,6 +205,12 @@ impl Region {
     #[inline]
     pub fn id(&self) -> SegmentId {
         self.segment
+    }
+
+    /// The id of the file that contains the region's memory. All mappings of this file show the same memory. For the
+    /// heap of an item it is the id of the item's file, and otherwise the segment's id.
+    pub fn file(&self) -> SegmentId {
+        self.file
     }
 
     /// The region's address in this process.

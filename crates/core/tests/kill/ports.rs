@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
-use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side};
+use crossdock_core::queue::{End, Message, Pattern, Ring, Shape, Side, postpone_healing};
 use crossdock_core::region::{MappedRegionParts, Region};
 use crossdock_core::{Result, fault};
 use crossdock_layout::item::new_cooperative_item;
@@ -156,6 +156,27 @@ fn the_messages_that_a_new_consumer_finds_tell_of_its_predecessors_death() {
 }
 
 #[test]
+fn healing_that_a_call_postpones_is_done_after_the_call() {
+    at_each_point(&Case {
+        pattern: Pattern::WorkQueue,
+        dying: Side::Consumer,
+        healer: Side::Producer,
+        before: |open, message| {
+            let (producer, consumer) = (open(Side::Producer), open(Side::Consumer));
+            producer.send(message, 0, POLL).unwrap();
+            (producer, consumer)
+        },
+        learn: |_, (_producer, consumer)| {
+            let (received, due) = postpone_healing(|| consumer.receive(POLL));
+            assert_ne!(received.unwrap().1.handle, Handle::NONE);
+            assert!(due);
+            consumer.heal();
+            assert!(!postpone_healing(|| consumer.receive(POLL)).1, "it was healed");
+        },
+    });
+}
+
+#[test]
 fn a_credit_that_another_process_gave_back_tells_of_the_consumers_death() {
     at_each_point(&Case {
         pattern: Pattern::FanOut,
@@ -213,6 +234,7 @@ impl Item {
         let parts = MappedRegionParts {
             name: "test".into(),
             segment: SegmentId(8),
+            file: SegmentId(8),
             writable: true,
             member: member(counter),
             host: self.world.host(),

@@ -235,7 +235,7 @@ impl Broker {
         &self.lasting
     }
 
-    /// Gives the time of the next deadline. The host must then report [`Event::Tick`].
+    /// Gives the time of the next deadline. At this time the host must report [`Event::Tick`].
     pub fn next_due(&self) -> Option<u64> {
         self.waits.next_due()
     }
@@ -456,9 +456,10 @@ impl Broker {
         }
     }
 
-    /// Tells whether the segment exists and is of another kind than the request asks for. If so, an earlier request
-    /// that the member sent with the same number made the segment. The member may have lost its right to the segment
-    /// since then: for example, the segment may be an item that has another owner now.
+    /// Tells whether the segment exists and is of another kind than the request asks for. If so, the member has sent an
+    /// earlier request with the same number, and that earlier request made the segment. The caller must not give the
+    /// segment to the member, because the member may have lost its right to the segment since then: for example, the
+    /// segment may be an item that has another owner now.
     fn is_of_other_kind(&self, segment: SegmentId, kind: SegmentKind) -> bool {
         self.lasting.segments.get(&segment).is_some_and(|found| found.kind != kind)
     }
