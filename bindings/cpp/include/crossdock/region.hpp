@@ -170,8 +170,9 @@ class region {
   }
 
   /// Removes a named object with everything in it. No task may be using it. Handles to it become invalid (bad_handle).
-  /// Errors: not_found (there is no such object), busy (a living member is making it), invalid (the object is of a
-  /// C++ type that this process has never used; then call remove<T>).
+  /// The destructor runs only if the type is opaque (cpp:Name); the library frees what an object of another type holds.
+  /// Errors: not_found (there is no such object), busy (a living member is making it), invalid (the object is of an
+  /// opaque type that this process has never used; then call remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
   void remove(const std::string& name) {

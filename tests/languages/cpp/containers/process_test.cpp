@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -240,6 +243,37 @@ TEST_F(Process, AVectorWithANonsenseHeaderIsRefused) {
   }
   write(honest);
   EXPECT_EQ(region.open<vector<double>>("v").size(), 100U);
+}
+
+TEST_F(Process, ADamagedContainerIsRemovedAndMadeAnewWithoutHarmToMemoryOutsideTheRegion) {
+  using texts = vector<string>;
+  // What the damaged containers held is lost, so the test has a region of its own, whose blocks are not counted.
+  const std::string name = region_name() + ".damaged";
+  crossdock::region r(crossdock::create_only, name, 1 << 20);
+  const std::array<std::uint64_t, 4> as_it_was = {1, 1, 42, 42};
+  std::array<std::uint64_t, 4> bystander = as_it_was;  // memory of this process, of the size of a string
+  const auto damage = [&](texts& v) {
+    v.emplace_back(long_text);
+    crossdock_vector header{};
+    std::memcpy(&header, &v, sizeof header);
+    header.data = reinterpret_cast<std::intptr_t>(&bystander) - reinterpret_cast<std::intptr_t>(&v) - static_cast<std::intptr_t>(offsetof(crossdock_vector, data));
+    std::memcpy(static_cast<void*>(&v), &header, sizeof header);
+  };
+  damage(r.container<texts>("v"));
+  EXPECT_EQ(r.try_open<texts>("v").status(), crossdock::status::corrupt);
+  auto& again = r.container<texts>(crossdock::recreate, "v");
+  EXPECT_EQ(bystander, as_it_was) << "container with recreate";
+  EXPECT_TRUE(again.empty());
+  damage(again);
+  bystander = as_it_was;
+  r.remove("v");
+  EXPECT_EQ(bystander, as_it_was) << "remove";
+  damage(r.container<texts>("v"));
+  bystander = as_it_was;
+  r.remove<texts>("v");
+  EXPECT_EQ(bystander, as_it_was) << "remove with the type";
+  EXPECT_FALSE(r.contains("v"));
+  crossdock::remove_region(name);
 }
 
 TEST_F(Process, ThreadsAllocateAtTheSameTime) {
