@@ -75,16 +75,14 @@ class ndarray {
   ndarray(const ndarray& other, const allocator_type& a) : ndarray(a) { *this = other; }
   ndarray(ndarray&& other) noexcept : ndarray(other.get_allocator()) { steal(other); }
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
-  ~ndarray() {
-    if (T* elements = data()) {
-      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
-      // With the other order, the words could name a block that another object uses already.
-      clear();
-      get_allocator().raw_deallocate(elements);
-    }
-  }
+  ~ndarray() { release(); }
   ndarray& operator=(const ndarray& other) {
-    if (this != &other) {
+    if (this == &other) return *this;
+    if (other.rank() == 0 && !other.data()) {  // fresh or moved from; a reshape to rank 0 would make one element
+      release();
+      clear();
+      order_ = other.order_;
+    } else {
       reshape(other.shape(), other.order());
       std::copy(other.begin(), other.end(), begin());
     }
@@ -188,6 +186,15 @@ class ndarray {
     std::array<std::uint64_t, max_rank> all{};
     std::copy(std::begin(shape_), std::end(shape_), all.begin());
     return all;
+  }
+  /// Gives up the elements and frees the block.
+  void release() noexcept {
+    if (T* elements = data()) {
+      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
+      // With the other order, the words could name a block that another object uses already.
+      clear();
+      get_allocator().raw_deallocate(elements);
+    }
   }
   /// Gives up the elements and the block. After each store the header is valid, so other members can read it even if
   /// this process is killed in between. While the words change, the shape is {0}, which fits every capacity and needs

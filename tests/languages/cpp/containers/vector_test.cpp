@@ -236,5 +236,26 @@ TEST_F(Ndarray, OutsideOfARegionKeepsItsElements) {
   EXPECT_EQ(a.size(), 2U);
 }
 
+TEST_F(Ndarray, CopiesOfOneWithoutElementsHaveNone) {
+  const auto has_none = [](const ndarray<double>& a) { return a.rank() == 0 && a.size() == 0 && !a.data(); };
+  auto& fresh = region.container<ndarray<double>>("fresh");
+  auto& a = region.container<ndarray<double>>("a");
+  const auto blocks = region.statistics().blocks;
+  const ndarray<double> copy(fresh);
+  EXPECT_TRUE(has_none(copy)) << copy.size();
+  a.reshape({2, 3});
+  a = fresh;
+  EXPECT_TRUE(has_none(a)) << a.size();
+  EXPECT_EQ(region.statistics().blocks, blocks) << "the old elements' block is free";
+  ndarray<double> numbers({4}, region);
+  const ndarray<double> elsewhere(std::move(numbers));
+  a.reshape({0});
+  a = numbers;  // NOLINT(bugprone-use-after-move): what was moved from has no elements
+  EXPECT_TRUE(has_none(a)) << a.size();
+  a.reshape({});
+  fresh = a;
+  EXPECT_EQ(fresh.size(), 1U) << "one element without dimensions is not the same as none";
+}
+
 }  // namespace
 }  // namespace containers
