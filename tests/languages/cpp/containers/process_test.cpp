@@ -92,6 +92,28 @@ int swap_until_killed(const std::string& region_name) {
   }
 }
 
+/// A process that makes the objects of another process anew, although it has never used their types before. It is started
+/// as `containers --recreate REGION`.
+int recreate_in_second_process(const std::string& region_name) {
+  crossdock::region r(crossdock::open_only, region_name);
+  auto& m = r.container<map<int, double>>(crossdock::recreate, "m");
+  if (!m.empty()) return 1;
+  for (int i = 0; i < 1000; ++i) m.emplace(i, 1.0);
+  try {
+    r.simple<int>(crossdock::recreate, "u");
+    return 2;
+  } catch (const crossdock::error& e) {
+    if (e.status() != crossdock::status::invalid) return 3;
+  }
+  try {
+    r.container<vector<int>>(crossdock::recreate, "u");
+    return 4;
+  } catch (const crossdock::error& e) {
+    if (e.status() != crossdock::status::invalid) return 5;
+  }
+  return r.contains("u") ? 0 : 6;
+}
+
 namespace {
 
 class Process : public InRegion {};
@@ -277,6 +299,30 @@ TEST_F(Process, ADamagedContainerIsRemovedAndMadeAnewWithoutHarmToMemoryOutsideT
   crossdock::remove_region(name);
 }
 
+TEST_F(Process, AMapThatIsMadeAnewGivesBackWhatItHeld) {
+  const std::string name = region_name();
+  const auto blocks = [&] { return region.statistics().blocks; };
+  auto& m = region.container<map<int, double>>("m");
+  auto& u = region.container<unordered_map<int, string>>("u");
+  const auto empty = blocks();
+  for (int i = 0; i < 1000; ++i) m.emplace(i, 1.0);
+  for (int i = 0; i < 1000; ++i) u[i] = long_text;
+  const auto full = blocks();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/proc/self/exe", "containers", "--recreate", name.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int result = 0;
+  ASSERT_EQ(::waitpid(child, &result, 0), child);
+  EXPECT_EQ(blocks(), full) << "the second process made a map of as many elements anew";
+  EXPECT_EQ(result, 0) << "the second process made an object anew whose type it does not know";
+  EXPECT_EQ(u.at(999), long_text);
+  region.simple<int>(crossdock::recreate, "m") = 1;
+  region.container<vector<int>>(crossdock::recreate, "u");
+  EXPECT_LE(blocks(), empty);
+}
+
 TEST_F(Process, ThreadsAllocateAtTheSameTime) {
   constexpr int count = 4;
   std::vector<std::thread> threads;
@@ -393,6 +439,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--read") == 0) return containers::read_in_second_process(argv[2], argv[3]);
   if (argc == 3 && std::strcmp(argv[1], "--grow") == 0) return containers::grow_until_killed(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--swap") == 0) return containers::swap_until_killed(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "--recreate") == 0) return containers::recreate_in_second_process(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
