@@ -100,8 +100,8 @@ class ndarray {
   }
 
   /// Exchanges the elements, shapes and orders. Each ndarray keeps its region, so between two regions the elements are
-  /// copied. After an error both ndarrays are as they were. std::swap moves through a third ndarray, and does not promise
-  /// this.
+  /// copied. After an error both ndarrays are as they were. std::swap moves through a third ndarray, and does not
+  /// promise this.
   void swap(ndarray& other) {
     if (get_allocator() == other.get_allocator()) return exchange(other);
     ndarray theirs(std::as_const(other), get_allocator());
@@ -245,8 +245,8 @@ class ndarray {
     other.clear();
     put(words);
   }
-  /// Exchanges the contents with an ndarray in the same region. If the process is killed in between, each ndarray has its
-  /// old contents, the contents of the other ndarray, or none.
+  /// Exchanges the contents with an ndarray in the same region. If the process is killed in between, each ndarray has
+  /// its old contents, the contents of the other ndarray, or none.
   void exchange(ndarray& other) noexcept {
     const state mine = words();
     const state theirs = other.words();

@@ -24,9 +24,9 @@ namespace crossdock {
 /// there is no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a
 /// vector at the same time; while one task changes a vector, no other task may use it.
 ///
-/// An assignment makes room before it gives up the old elements, so after no_space the vector is as it was. There are two
-/// exceptions: if the elements need memory of their own, or if only the end of a range tells how many elements it has,
-/// the vector may have some of the new elements instead.
+/// An assignment makes room before it gives up the old elements, so after no_space the vector is as it was. There are
+/// two exceptions: if the elements need memory of their own, or if only the end of a range tells how many elements it
+/// has, the vector may have some of the new elements instead.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -229,18 +229,23 @@ class vector {
     return to;
   }
 
-  /// Exchanges the elements. Each vector keeps its region, so between two regions the elements are copied. After an error
-  /// both vectors are as they were. std::swap moves through a third vector, and does not promise this.
+  /// Exchanges the elements. Each vector keeps its region, so between two regions the elements are copied. After an
+  /// error both vectors are as they were. std::swap moves through a third vector, and does not promise this.
   void swap(vector& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
     } else if constexpr (std::is_trivially_copyable_v<T> && std::is_swappable_v<T>) {
-      if (size() > other.size()) return other.swap(*this);
-      reserve(other.size());
-      const auto tail = std::swap_ranges(begin(), end(), other.begin());
-      const size_type common = size();
-      append(tail, other.end());
-      other.truncate(common);
+      // Making room heals the region, and a vector that a dead member had half changed may then have another size.
+      while (capacity() < other.size() || other.capacity() < size()) {
+        reserve(other.size());
+        other.reserve(size());
+      }
+      const size_type common = std::min(size(), other.size());
+      std::swap_ranges(begin(), begin() + common, other.begin());
+      vector& longer = size() > common ? *this : other;
+      vector& shorter = &longer == this ? other : *this;
+      shorter.append(longer.begin() + common, longer.end());
+      longer.truncate(common);
     } else if constexpr (std::is_copy_constructible_v<T>) {
       vector theirs(std::as_const(other), get_allocator());
       vector mine(std::as_const(*this), other.get_allocator());

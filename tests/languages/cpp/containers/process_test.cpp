@@ -69,8 +69,8 @@ int grow_until_killed(const std::string& region_name) {
 }
 
 /// A process that exchanges the contents of containers until it is killed. It is started as `containers --swap REGION`.
-/// The object "how" says how: 0 by swap of vectors, 1 by moves of vectors, 2 by moves of ndarrays, 3 by swap of ndarrays.
-/// When the process begins, it sets "how" to -1.
+/// The object "how" says how: 0 by swap of vectors, 1 by moves of vectors, 2 by moves of ndarrays, 3 by swap of
+/// ndarrays. When the process begins, it sets "how" to -1.
 int swap_until_killed(const std::string& region_name) {
   crossdock::region r(crossdock::open_only, region_name);
   auto& v = r.open<vector<int>>("v");
@@ -92,8 +92,8 @@ int swap_until_killed(const std::string& region_name) {
   }
 }
 
-/// A process that makes the objects of another process anew, although it has never used their types before. It is started
-/// as `containers --recreate REGION`.
+/// A process that makes the objects of another process anew, although it has never used their types before. It is
+/// started as `containers --recreate REGION`.
 int recreate_in_second_process(const std::string& region_name) {
   crossdock::region r(crossdock::open_only, region_name);
   auto& m = r.container<map<int, double>>(crossdock::recreate, "m");

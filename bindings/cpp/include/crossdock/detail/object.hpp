@@ -31,9 +31,9 @@ inline constexpr mode recreate = mode::recreate;
 
 namespace detail {
 
-/// For each opaque type that this process has used: its name, and the function that destroys an object of this type. With
-/// these functions, remove("name") works without the C++ type. The library itself frees what objects of other types hold,
-/// and checks each word that it follows, which destructors do not.
+/// For each opaque type that this process has used: its name, and the function that destroys an object of this type.
+/// With these functions, remove("name") works without the C++ type. The library itself frees what objects of other types
+/// hold, and checks each word that it follows, which destructors do not.
 class destroyers {
  public:
   using function = void (*)(void*);
