@@ -85,7 +85,8 @@ impl<T> Drop for Own<T> {
 }
 
 /// A lock that belongs to the process that made it. If another thread of the parent held the lock during the fork, the
-/// lock is locked for ever in the child, because the child does not have that thread. So a child gets no access.
+/// lock is locked for ever in the child, because the child does not have that thread. So a child gets no access. While
+/// the interpreter ends, a daemon thread may have been stopped with the lock. So no thread gets access then.
 pub struct OwnLock<L> {
     lock: L,
     process: ProcessToken,
@@ -97,8 +98,8 @@ impl<L> OwnLock<L> {
         Self { lock, process: ProcessToken::current() }
     }
 
-    /// The lock; `None` in a forked child.
+    /// The lock; `None` in a forked child, and while the interpreter ends.
     pub fn here(&self) -> Option<&L> {
-        self.process.is_current().then_some(&self.lock)
+        (self.process.is_current() && !is_ending()).then_some(&self.lock)
     }
 }

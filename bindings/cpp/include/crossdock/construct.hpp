@@ -132,6 +132,28 @@ T make_in(const Alloc& allocator) {
   }
 }
 
+/// Tells whether make_in<T> compiles.
+template <class T>
+consteval bool can_be_made_in() {
+  if constexpr (takes_allocator<T>) {
+    return std::is_constructible_v<T, const allocator<void>&> || std::is_constructible_v<T, std::allocator_arg_t, const allocator<void>&>;
+  } else if constexpr (array_like<T>) {
+    return can_be_made_in<typename element_of<T>::type>();
+  } else if constexpr (has_allocator_in_it<T>() && std::is_aggregate_v<T>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (can_be_made_in<field_type<T, I>>() && ...);
+    }(std::make_index_sequence<field_count<T>>{});
+  } else {
+    return std::is_default_constructible_v<T>;
+  }
+}
+
+/// Tells whether a T is copied or moved from `Given` by an assignment to an empty T. The constructor would take no
+/// allocator, so the containers in the new T would lie in the region of the original.
+template <class T, class Given>
+concept copied_by_assignment = std::is_same_v<std::remove_cvref_t<Given>, T> && std::is_assignable_v<T&, Given> && !std::is_array_v<T> && has_allocator_in_it<T>() &&
+                               can_be_made_in<T>();
+
 /// Constructs a T at `place`. Each part of the object that takes an allocator gets `allocator`, as the first argument
 /// behind std::allocator_arg or as the last argument. Pairs and aggregates pass `allocator` on to their members.
 template <class T, class Alloc, class... Args>
@@ -145,6 +167,14 @@ void construct_in(const Alloc& allocator, T* place, Args&&... args) {
     ::new (raw) T(std::forward<Args>(args)..., allocator);
   } else if constexpr (sizeof...(Args) == 0 && std::is_aggregate_v<T> && !std::is_array_v<T> && has_allocator_in_it<T>()) {
     ::new (raw) T(make_in<T>(allocator));
+  } else if constexpr (sizeof...(Args) == 1 && (copied_by_assignment<T, Args> && ...)) {
+    T* const made = ::new (raw) T(make_in<T>(allocator));
+    try {
+      ((*made = std::forward<Args>(args)), ...);
+    } catch (...) {
+      std::destroy_at(made);
+      throw;
+    }
   } else if constexpr (std::is_constructible_v<T, Args...>) {
     ::new (raw) T(std::forward<Args>(args)...);
   } else {

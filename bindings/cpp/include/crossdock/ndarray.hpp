@@ -75,16 +75,15 @@ class ndarray {
   ndarray(const ndarray& other, const allocator_type& a) : ndarray(a) { *this = other; }
   ndarray(ndarray&& other) noexcept : ndarray(other.get_allocator()) { steal(other); }
   ndarray(ndarray&& other, const allocator_type& a) : ndarray(a) { *this = std::move(other); }
-  ~ndarray() {
-    if (T* elements = data()) {
-      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
-      // With the other order, the words could name a block that another object uses already.
-      clear();
-      get_allocator().raw_deallocate(elements);
-    }
-  }
+  ~ndarray() { release(); }
+  /// If there is no room for the elements, the ndarray is as it was.
   ndarray& operator=(const ndarray& other) {
-    if (this != &other) {
+    if (this == &other) return *this;
+    if (other.rank() == 0 && !other.data()) {  // fresh or moved from; a reshape to rank 0 would make one element
+      release();
+      clear();
+      order_ = other.order_;
+    } else {
       reshape(other.shape(), other.order());
       std::copy(other.begin(), other.end(), begin());
     }
@@ -99,6 +98,18 @@ class ndarray {
     }
     return *this = std::as_const(other);
   }
+
+  /// Exchanges the elements, shapes and orders. Each ndarray keeps its region, so between two regions the elements are
+  /// copied. After an error both ndarrays are as they were. std::swap moves through a third ndarray, and does not
+  /// promise this.
+  void swap(ndarray& other) {
+    if (get_allocator() == other.get_allocator()) return exchange(other);
+    ndarray theirs(std::as_const(other), get_allocator());
+    ndarray mine(std::as_const(*this), other.get_allocator());
+    exchange(theirs);
+    other.exchange(mine);
+  }
+  friend void swap(ndarray& a, ndarray& b) { a.swap(b); }
 
   /// Gives the ndarray this shape. The elements keep their order in memory, so their indices change; new elements are
   /// 0. If the process is killed at any instruction, the ndarray stays valid. Errors: invalid (more than 8
@@ -163,7 +174,7 @@ class ndarray {
   }
   void relocate_to(ndarray* to) const noexcept {
     ::new (static_cast<void*>(to)) ndarray(get_allocator());
-    to->put({data(), capacity_bytes_, rank_, order_, all_extents()});
+    to->put(words());
   }
 
  private:
@@ -184,10 +195,19 @@ class ndarray {
     std::array<std::uint64_t, max_rank> extents;
   };
 
-  std::array<std::uint64_t, max_rank> all_extents() const noexcept {
-    std::array<std::uint64_t, max_rank> all{};
-    std::copy(std::begin(shape_), std::end(shape_), all.begin());
-    return all;
+  state words() const noexcept {
+    state s{data(), capacity_bytes_, rank_, order_, {}};
+    std::copy(std::begin(shape_), std::end(shape_), s.extents.begin());
+    return s;
+  }
+  /// Gives up the elements and frees the block.
+  void release() noexcept {
+    if (T* elements = data()) {
+      // The words are cleared before the block is freed: if the process is killed in between, the block is only leaked.
+      // With the other order, the words could name a block that another object uses already.
+      clear();
+      get_allocator().raw_deallocate(elements);
+    }
   }
   /// Gives up the elements and the block. After each store the header is valid, so other members can read it even if
   /// this process is killed in between. While the other words of the header change, the shape is {0}, which fits every
@@ -221,9 +241,19 @@ class ndarray {
     shape_[0] = s.extents[0];
   }
   void steal(ndarray& other) noexcept {
-    const state words{other.data(), other.capacity_bytes_, other.rank_, other.order_, other.all_extents()};
+    const state words = other.words();
     other.clear();
     put(words);
+  }
+  /// Exchanges the contents with an ndarray in the same region. If the process is killed in between, each ndarray has
+  /// its old contents, the contents of the other ndarray, or none.
+  void exchange(ndarray& other) noexcept {
+    const state mine = words();
+    const state theirs = other.words();
+    clear();
+    other.clear();
+    other.put(mine);
+    put(theirs);
   }
   /// Reshapes an ndarray that lies on the stack and not in a region, so that no other task sees it.
   void reshape_outside(std::span<const size_type> shape, crossdock::order o) {

@@ -86,7 +86,8 @@ class region {
 
   /// Opens or makes an object of fixed size: a number, a struct of numbers or a fixed array (Listing 3). A new object
   /// is T{} (zeros). Errors: wrong_type (the object has another type; the message has both types), no_space (the
-  /// region, the quota or the node is full), invalid (the name is not allowed).
+  /// region, the quota or the node is full), invalid (the name is not allowed; or with recreate, the old object is of
+  /// another opaque type, which this process has never used, and stays: call remove<T> first).
   template <class T>
   T& simple(const std::string& name) {
     return simple<T>(mode::open_or_create, name);
@@ -94,6 +95,7 @@ class region {
   template <class T>
   T& simple(mode m, const std::string& name, timeout wait = no_wait) {
     static_assert(simple_type<T>, "crossdock: simple<T> takes plain data without raw pointers; use container<T> for what grows");
+    if (m == mode::recreate) remove_old<T>(name);
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, wait));
   }
 
@@ -107,10 +109,7 @@ class region {
   template <class T, class... Args>
   T& container(mode m, const std::string& name, Args&&... args) {
     static_assert(container_type<T>, "crossdock: container<T> takes crossdock's containers, or structs of them: std:: containers point into their own process");
-    if (m == mode::recreate) {
-      detail::check_new<T>(get(), name, capacity_);
-      (void)try_remove(name);
-    }
+    if (m == mode::recreate) remove_old<T>(name);
     return *detail::open_object<T>(get(), base_, name, m, only_open_waits(m, no_wait), std::forward<Args>(args)...);
   }
 
@@ -171,8 +170,9 @@ class region {
   }
 
   /// Removes a named object with everything in it. No task may be using it. Handles to it become invalid (bad_handle).
-  /// Errors: not_found (there is no such object), busy (a living member is making it), invalid (the object is of a
-  /// C++ type that this process has never used; then call remove<T>).
+  /// The destructor runs only if the type is opaque (cpp:Name); the library frees what an object of another type holds.
+  /// Errors: not_found (there is no such object), busy (a living member is making it), invalid (the object is of an
+  /// opaque type that this process has never used; then call remove<T>).
   void remove(const std::string& name) { detail::remove_object(get(), name); }
   template <class T>
   void remove(const std::string& name) {
@@ -231,6 +231,16 @@ class region {
 
  private:
   explicit region(session s) : session_(std::move(s)) {}
+
+  /// Removes the object called `name`, if there is one, because a call with recreate makes a T in its place. If the old
+  /// object is of an opaque type, making it anew would free only the object itself, and not what it holds. Errors other
+  /// than invalid are left to that call, which meets them again.
+  template <class T>
+  void remove_old(const std::string& name) {
+    detail::check_new<T>(get(), name, capacity_);
+    detail::destroyers::instance().learn<T>();
+    if (const auto removed = try_remove(name); removed.status() == status::invalid) removed.value();
+  }
 
   void adopt(crossdock_region* given) {
     ref_ = detail::region_ref(given);

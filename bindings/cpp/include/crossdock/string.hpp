@@ -38,6 +38,7 @@ class string {
   string& operator=(string&& other) = default;
   string& operator=(std::string_view text) { return assign(text); }
   string& operator=(const char* text) { return assign(text); }
+  /// If there is no room for the text, the string is as it was.
   string& assign(std::string_view text) {
     if (inside(text)) return assign(std::string(text));
     bytes_.assign(text);
@@ -90,6 +91,7 @@ class string {
   std::string_view substr(size_type from = 0, size_type n = npos) const { return view().substr(from, n); }
   bool starts_with(std::string_view what) const noexcept { return view().starts_with(what); }
   bool ends_with(std::string_view what) const noexcept { return view().ends_with(what); }
+  /// Works as vector::swap.
   void swap(string& other) { bytes_.swap(other.bytes_); }
   friend void swap(string& a, string& b) { a.swap(b); }
 

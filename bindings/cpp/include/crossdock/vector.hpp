@@ -23,6 +23,10 @@ namespace crossdock {
 /// There are three differences from std::vector. A vector is made with an allocator and always keeps this allocator. If
 /// there is no memory, crossdock::error (no_space) is thrown. vector<bool> contains bools. Several readers may use a
 /// vector at the same time; while one task changes a vector, no other task may use it.
+///
+/// An assignment makes room before it gives up the old elements, so after no_space the vector is as it was. There are
+/// two exceptions: if the elements need memory of their own, or if only the end of a range tells how many elements it
+/// has, the vector may have some of the new elements instead.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");
@@ -67,6 +71,7 @@ class vector {
   }
   vector& operator=(vector&& other) {
     if (this != &other) {
+      if (get_allocator() != other.get_allocator()) reserve(other.size());
       clear();
       take(std::move(other));
     }
@@ -82,20 +87,24 @@ class vector {
 
   template <std::ranges::input_range R>
   void assign(R&& values) {
+    if constexpr (std::ranges::sized_range<R>) reserve(static_cast<size_type>(std::ranges::size(values)));
     clear();
     append(values);
   }
   void assign(std::initializer_list<T> values) {
+    reserve(values.size());
     clear();
     append(values);
   }
   void assign(size_type n, const T& value) {
     T copy(value);
+    reserve(n);
     clear();
     resize(n, copy);
   }
   template <std::input_iterator It>
   void assign(It first, It last) {
+    if constexpr (std::sized_sentinel_for<It, It>) reserve(static_cast<size_type>(last - first));
     clear();
     append(first, last);
   }
@@ -220,10 +229,29 @@ class vector {
     return to;
   }
 
+  /// Exchanges the elements. Each vector keeps its region, so between two regions the elements are copied. After an
+  /// error both vectors are as they were. std::swap moves through a third vector, and does not promise this.
   void swap(vector& other) {
     if (get_allocator() == other.get_allocator()) {
       block_.swap(other.block_);
-    } else {  // each vector's elements must stay in that vector's region
+    } else if constexpr (std::is_trivially_copyable_v<T> && std::is_swappable_v<T>) {
+      // Making room heals the region, and a vector that a dead member had half changed may then have another size.
+      while (capacity() < other.size() || other.capacity() < size()) {
+        reserve(other.size());
+        other.reserve(size());
+      }
+      const size_type common = std::min(size(), other.size());
+      std::swap_ranges(begin(), begin() + common, other.begin());
+      vector& longer = size() > common ? *this : other;
+      vector& shorter = &longer == this ? other : *this;
+      shorter.append(longer.begin() + common, longer.end());
+      longer.truncate(common);
+    } else if constexpr (std::is_copy_constructible_v<T>) {
+      vector theirs(std::as_const(other), get_allocator());
+      vector mine(std::as_const(*this), other.get_allocator());
+      block_.swap(theirs.block_);
+      other.block_.swap(mine.block_);
+    } else {  // elements that can only be moved: after an error, some of them may be gone
       vector mine(std::move(*this), get_allocator());
       *this = std::move(other);
       other = std::move(mine);

@@ -41,6 +41,16 @@ struct in_front {
   string name;
 };
 
+/// A struct that cannot be made without a number.
+struct numbered {
+  struct number {
+    explicit number(int value) : n(value) {}
+    int n;
+  };
+  vector<int> v;
+  number at;
+};
+
 template <class V>
 void expect_same_region(const V& inner, const crossdock::region& r) {
   EXPECT_EQ(inner.get_allocator().base(), r.base());
@@ -108,6 +118,50 @@ TEST_F(Nested, AggregatesNeedNoConstructor) {
   EXPECT_EQ(o.more[13].s, "13");
   o.inner = o.more[13];
   EXPECT_EQ(o.inner.s, "13");
+}
+
+TEST_F(Nested, CopiesOfStructsLieInTheRegionOfTheirContainer) {
+  const std::string name = region_name() + ".other";
+  crossdock::region other(crossdock::create_only, name, 1 << 20);
+  {
+    auto& here = region.container<vector<outer>>("v");
+    auto& there = other.container<vector<outer>>("v");
+    outer& o = here.emplace_back();
+    o.inner.v = {1, 2, 3};
+    o.more.emplace_back().s = "a text that is long enough to have a block of its own";
+    const auto expect_copy = [&] {
+      ASSERT_EQ(there.size(), 1U);
+      expect_same_region(there[0].inner.v, other);
+      expect_same_region(there[0].more, other);
+      expect_same_region(there[0].more[0].s, other);
+      EXPECT_EQ(there[0].inner.v[2], 3);
+      EXPECT_EQ(there[0].more[0].s.size(), 53U);
+    };
+    there = here;
+    expect_copy();
+    there.swap(here);
+    expect_same_region(here[0].more[0].s, region);
+    expect_copy();
+    there.clear();
+    there = std::move(here);
+    expect_copy();
+
+    auto& structs = region.container<map<int, S>>("m");
+    structs[1].v1 = {4, 5};
+    auto& copies = other.container<vector<S>>("s");
+    copies.push_back(structs[1]);
+    copies.insert(copies.begin(), copies[0]);
+    for (const S& s : copies) {
+      expect_same_region(s.v1, other);
+      EXPECT_EQ(s.v1[1], 5);
+    }
+    auto& numbers = other.container<vector<numbered>>("n");
+    numbers.push_back({vector<int>(3, 6, other), numbered::number(7)});
+    EXPECT_TRUE(numbers[0].v[2] == 6 && numbers[0].at.n == 7);
+    for (const char* object : {"v", "s", "n"}) other.remove(object);
+  }
+  EXPECT_EQ(other.statistics().blocks, 0U);
+  crossdock::remove_region(name);
 }
 
 TEST_F(Nested, TheAllocatorMayComeInFront) {

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -66,8 +69,8 @@ int grow_until_killed(const std::string& region_name) {
 }
 
 /// A process that exchanges the contents of containers until it is killed. It is started as `containers --swap REGION`.
-/// The object "how" says how: 0 by swap, 1 by moves of vectors, 2 by moves of ndarrays. When the process begins, it
-/// sets "how" to -1.
+/// The object "how" says how: 0 by swap of vectors, 1 by moves of vectors, 2 by moves of ndarrays, 3 by swap of
+/// ndarrays. When the process begins, it sets "how" to -1.
 int swap_until_killed(const std::string& region_name) {
   crossdock::region r(crossdock::open_only, region_name);
   auto& v = r.open<vector<int>>("v");
@@ -81,11 +84,34 @@ int swap_until_killed(const std::string& region_name) {
     v = std::move(w);
     w = std::move(elements);
   }
+  while (how == 3) a.swap(b);
   for (;;) {
     ndarray<double> numbers(std::move(a));
     a = std::move(b);
     b = std::move(numbers);
   }
+}
+
+/// A process that makes the objects of another process anew, although it has never used their types before. It is
+/// started as `containers --recreate REGION`.
+int recreate_in_second_process(const std::string& region_name) {
+  crossdock::region r(crossdock::open_only, region_name);
+  auto& m = r.container<map<int, double>>(crossdock::recreate, "m");
+  if (!m.empty()) return 1;
+  for (int i = 0; i < 1000; ++i) m.emplace(i, 1.0);
+  try {
+    r.simple<int>(crossdock::recreate, "u");
+    return 2;
+  } catch (const crossdock::error& e) {
+    if (e.status() != crossdock::status::invalid) return 3;
+  }
+  try {
+    r.container<vector<int>>(crossdock::recreate, "u");
+    return 4;
+  } catch (const crossdock::error& e) {
+    if (e.status() != crossdock::status::invalid) return 5;
+  }
+  return r.contains("u") ? 0 : 6;
 }
 
 namespace {
@@ -177,7 +203,7 @@ TEST_F(Process, AKillInTheMiddleOfASwapOrAMoveLeavesEachBlockWithOneOwner) {
   crossdock::region r(crossdock::create_only, name, 16 << 20);
   for (int round = 0; round < 150; ++round) {
     int& how = r.simple<int>("how");
-    how = round % 3;
+    how = round % 4;
     auto& v = r.container<vector<int>>(crossdock::create_only, "v");
     auto& w = r.container<vector<int>>(crossdock::create_only, "w");
     auto& a = r.container<ndarray<double>>(crossdock::create_only, "a");
@@ -240,6 +266,61 @@ TEST_F(Process, AVectorWithANonsenseHeaderIsRefused) {
   }
   write(honest);
   EXPECT_EQ(region.open<vector<double>>("v").size(), 100U);
+}
+
+TEST_F(Process, ADamagedContainerIsRemovedAndMadeAnewWithoutHarmToMemoryOutsideTheRegion) {
+  using texts = vector<string>;
+  // What the damaged containers held is lost, so the test has a region of its own, whose blocks are not counted.
+  const std::string name = region_name() + ".damaged";
+  crossdock::region r(crossdock::create_only, name, 1 << 20);
+  const std::array<std::uint64_t, 4> as_it_was = {1, 1, 42, 42};
+  std::array<std::uint64_t, 4> bystander = as_it_was;  // memory of this process, of the size of a string
+  const auto damage = [&](texts& v) {
+    v.emplace_back(long_text);
+    crossdock_vector header{};
+    std::memcpy(&header, &v, sizeof header);
+    header.data = reinterpret_cast<std::intptr_t>(&bystander) - reinterpret_cast<std::intptr_t>(&v) - static_cast<std::intptr_t>(offsetof(crossdock_vector, data));
+    std::memcpy(static_cast<void*>(&v), &header, sizeof header);
+  };
+  damage(r.container<texts>("v"));
+  EXPECT_EQ(r.try_open<texts>("v").status(), crossdock::status::corrupt);
+  auto& again = r.container<texts>(crossdock::recreate, "v");
+  EXPECT_EQ(bystander, as_it_was) << "container with recreate";
+  EXPECT_TRUE(again.empty());
+  damage(again);
+  bystander = as_it_was;
+  r.remove("v");
+  EXPECT_EQ(bystander, as_it_was) << "remove";
+  damage(r.container<texts>("v"));
+  bystander = as_it_was;
+  r.remove<texts>("v");
+  EXPECT_EQ(bystander, as_it_was) << "remove with the type";
+  EXPECT_FALSE(r.contains("v"));
+  crossdock::remove_region(name);
+}
+
+TEST_F(Process, AMapThatIsMadeAnewGivesBackWhatItHeld) {
+  const std::string name = region_name();
+  const auto blocks = [&] { return region.statistics().blocks; };
+  auto& m = region.container<map<int, double>>("m");
+  auto& u = region.container<unordered_map<int, string>>("u");
+  const auto empty = blocks();
+  for (int i = 0; i < 1000; ++i) m.emplace(i, 1.0);
+  for (int i = 0; i < 1000; ++i) u[i] = long_text;
+  const auto full = blocks();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl("/proc/self/exe", "containers", "--recreate", name.c_str(), nullptr);
+    ::_exit(127);
+  }
+  int result = 0;
+  ASSERT_EQ(::waitpid(child, &result, 0), child);
+  EXPECT_EQ(blocks(), full) << "the second process made a map of as many elements anew";
+  EXPECT_EQ(result, 0) << "the second process made an object anew whose type it does not know";
+  EXPECT_EQ(u.at(999), long_text);
+  region.simple<int>(crossdock::recreate, "m") = 1;
+  region.container<vector<int>>(crossdock::recreate, "u");
+  EXPECT_LE(blocks(), empty);
 }
 
 TEST_F(Process, ThreadsAllocateAtTheSameTime) {
@@ -358,6 +439,7 @@ int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "--read") == 0) return containers::read_in_second_process(argv[2], argv[3]);
   if (argc == 3 && std::strcmp(argv[1], "--grow") == 0) return containers::grow_until_killed(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--swap") == 0) return containers::swap_until_killed(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "--recreate") == 0) return containers::recreate_in_second_process(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

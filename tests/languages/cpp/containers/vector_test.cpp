@@ -4,6 +4,8 @@
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "fixture.hpp"
@@ -35,6 +37,28 @@ using crossdock::vector;
 class Ndarray : public InRegion {};
 class Vector : public InRegion {};
 class String : public InRegion {};
+
+/// A second region, with room for less than 1 MiB. It is removed at the end.
+struct SmallRegion {
+  explicit SmallRegion(const std::string& beside) : name(beside + ".small"), region(crossdock::create_only, name, 1 << 20) {}
+  ~SmallRegion() { crossdock::remove_region(name); }
+  SmallRegion(const SmallRegion&) = delete;
+  SmallRegion& operator=(const SmallRegion&) = delete;
+
+  std::string name;
+  mutable crossdock::region region;
+};
+
+/// Tells whether a call fails because there is no room.
+template <class Call>
+bool refused(Call call) {
+  try {
+    call();
+  } catch (const crossdock::error& e) {
+    return e.status() == crossdock::status::no_space;
+  }
+  return false;
+}
 
 /// Applies the same random operations to both vectors, and compares them after each operation.
 template <class T, class Make>
@@ -180,6 +204,72 @@ TEST_F(Vector, WithoutRoomIsAsItWas) {
   EXPECT_TRUE(std::ranges::equal(v, std::vector{1, 2, 3}));
 }
 
+TEST_F(Vector, AssignedMoreThanThereIsRoomForIsAsItWas) {
+  const SmallRegion small(region_name());
+  auto& v = small.region.container<vector<int>>("v");
+  v = {1, 2, 3};
+  const auto is_as_it_was = [&] { return std::ranges::equal(v, std::vector{1, 2, 3}); };
+  const std::vector<int> many(1 << 20, 7);
+  EXPECT_TRUE(refused([&] { v = many; }) && is_as_it_was()) << v.size();
+  EXPECT_TRUE(refused([&] { v.assign(many.begin(), many.end()); }) && is_as_it_was()) << v.size();
+  EXPECT_TRUE(refused([&] { v.assign(many.size(), v[1]); }) && is_as_it_was()) << v.size();
+  auto& there = region.container<vector<int>>("v");
+  there = many;
+  EXPECT_TRUE(refused([&] { v = there; }) && is_as_it_was()) << v.size();
+  EXPECT_TRUE(refused([&] { v = std::move(there); }) && is_as_it_was()) << v.size();
+  EXPECT_TRUE(std::ranges::equal(there, many)) << there.size();
+
+  auto& texts = small.region.container<vector<string>>("texts");
+  texts.emplace_back("old");
+  auto& many_texts = region.container<vector<string>>("texts");
+  many_texts.resize(1 << 16);
+  EXPECT_TRUE(refused([&] { texts = std::move(many_texts); }));
+  EXPECT_TRUE(texts.size() == 1 && texts[0] == "old" && many_texts.size() == 1 << 16) << texts.size();
+}
+
+TEST_F(Vector, SwapBetweenRegionsWithoutRoomChangesNothing) {
+  const SmallRegion small(region_name());
+  auto& a = small.region.container<vector<double>>("v");
+  auto& b = region.container<vector<double>>("v");
+  a.assign(1000, 1.0);
+  b.assign(1'000'000, 2.0);
+  const auto are_as_they_were = [&] {
+    return a.size() == 1000 && b.size() == 1'000'000 && std::ranges::count(a, 1.0) == 1000 && std::ranges::count(b, 2.0) == 1'000'000;
+  };
+  EXPECT_TRUE(refused([&] { a.swap(b); }) && are_as_they_were()) << a.size() << " and " << b.size();
+  a.assign(1000, 1.0);
+  b.assign(1'000'000, 2.0);
+  EXPECT_TRUE(refused([&] { b.swap(a); }) && are_as_they_were()) << a.size() << " and " << b.size();
+
+  // The texts, not the vectors, are too large for the small region.
+  auto& texts = small.region.container<vector<string>>("texts");
+  auto& large_texts = region.container<vector<string>>("texts");
+  texts.emplace_back("old");
+  large_texts.emplace_back("new");
+  large_texts.emplace_back(std::string(4 << 20, 'x'));
+  const auto blocks = small.region.statistics().blocks + region.statistics().blocks;
+  for (const bool first : {true, false}) {
+    EXPECT_TRUE(refused([&] { first ? texts.swap(large_texts) : large_texts.swap(texts); }));
+    ASSERT_TRUE(texts.size() == 1 && texts[0] == "old") << texts.size();
+    ASSERT_TRUE(large_texts.size() == 2 && large_texts[0] == "new" && large_texts[1].size() == 4 << 20) << large_texts.size();
+  }
+  EXPECT_EQ(small.region.statistics().blocks + region.statistics().blocks, blocks);
+}
+
+TEST_F(Vector, SwapBetweenRegionsExchangesTheElements) {
+  const SmallRegion small(region_name());
+  auto& a = small.region.container<vector<int>>("v");
+  auto& b = region.container<vector<int>>("v");
+  a = {1, 2, 3};
+  for (const std::vector<int>& other : {std::vector{4, 5, 6, 7, 8}, std::vector{9}, std::vector<int>{}}) {
+    b = other;
+    const std::vector<int> mine(a.begin(), a.end());
+    swap(a, b);
+    EXPECT_TRUE(std::ranges::equal(a, other) && std::ranges::equal(b, mine)) << a.size() << " and " << b.size();
+    EXPECT_TRUE(a.get_allocator().base() == small.region.base() && b.get_allocator().base() == region.base());
+  }
+}
+
 TEST_F(Vector, HeaderIsTheOneOfTheCFunctions) {
   auto& v = region.container<vector<double>>("v");
   v = {1, 2, 3};
@@ -214,6 +304,57 @@ TEST_F(String, ReadsAndWritesLikeText) {
   EXPECT_EQ(s.str(), "dk");
 }
 
+TEST_F(String, AssignedMoreThanThereIsRoomForIsAsItWas) {
+  const SmallRegion small(region_name());
+  auto& s = small.region.container<string>("s", std::string_view("precious"));
+  auto& there = region.container<string>("s", std::string_view(std::string(8 << 20, 'x')));
+  EXPECT_TRUE(refused([&] { s = there.view(); }) && s == "precious") << s.size();
+  EXPECT_TRUE(refused([&] { s = there; }) && s == "precious") << s.size();
+  EXPECT_TRUE(refused([&] { s = std::move(there); }) && s == "precious") << s.size();
+  EXPECT_TRUE(refused([&] { swap(s, there); }) && s == "precious") << s.size();
+  EXPECT_TRUE(refused([&] { swap(there, s); }) && s == "precious") << s.size();
+  EXPECT_EQ(there.size(), 8U << 20);
+}
+
+TEST_F(Ndarray, WithoutRoomInItsRegionIsAsItWas) {
+  using std::swap;
+  const SmallRegion small(region_name());
+  auto& a = small.region.container<ndarray<double>>("a");
+  auto& b = region.container<ndarray<double>>("a");
+  const auto are_as_they_were = [&] { return a.rank() == 2 && a.size() == 6 && a.data()[5] == 5 && b.size() == 1'000'000 && b.data()[999'999] == 9; };
+  const auto fill = [&] {
+    a.reshape({2, 3}, crossdock::order::fortran);
+    a.data()[5] = 5;
+    b.reshape({1'000'000});
+    b.data()[999'999] = 9;
+  };
+  fill();
+  EXPECT_TRUE(refused([&] { a = b; }) && are_as_they_were()) << a.size();
+  EXPECT_TRUE(refused([&] { a = std::move(b); }) && are_as_they_were()) << a.size();
+  EXPECT_TRUE(refused([&] { swap(a, b); }) && are_as_they_were()) << a.size() << " and " << b.size();
+  fill();
+  EXPECT_TRUE(refused([&] { swap(b, a); }) && are_as_they_were()) << a.size() << " and " << b.size();
+}
+
+TEST_F(Ndarray, SwapExchangesElementsShapesAndOrders) {
+  using std::swap;
+  const SmallRegion small(region_name());
+  for (const auto* where : {&region, &small.region}) {
+    auto& a = region.container<ndarray<double>>("a", std::initializer_list<std::size_t>{2, 3}, crossdock::order::fortran);
+    ndarray<double> b({4}, *where);
+    a(1, 2) = 5;
+    b(3) = 7;
+    swap(a, b);
+    EXPECT_TRUE(a.rank() == 1 && a.extent(0) == 4 && a.order() == crossdock::order::c && a(3) == 7);
+    EXPECT_TRUE(b.rank() == 2 && b.extent(1) == 3 && b.order() == crossdock::order::fortran && b(1, 2) == 5);
+    EXPECT_TRUE(a.get_allocator().base() == region.base() && b.get_allocator().base() == where->base());
+    ndarray<double> fresh(*where);
+    swap(a, fresh);
+    EXPECT_TRUE(a.rank() == 0 && a.empty() && fresh.size() == 4 && fresh(3) == 7);
+    region.remove("a");
+  }
+}
+
 TEST_F(Ndarray, OutsideOfARegionKeepsItsElements) {
   ndarray<double> a({2, 3}, region);
   for (std::size_t i = 0; i < 6; ++i) a.data()[i] = static_cast<double>(i);
@@ -223,17 +364,30 @@ TEST_F(Ndarray, OutsideOfARegionKeepsItsElements) {
   a.reshape(a.shape().first(1));
   ASSERT_EQ(a.size(), 2U);
   EXPECT_EQ(a(1), 1.0);
-  const auto refused = [&](std::size_t n) {
-    try {
-      a.reshape({n});
-    } catch (const crossdock::error& e) {
-      return e.status() == crossdock::status::no_space;
-    }
-    return false;
-  };
-  EXPECT_TRUE(refused(std::size_t{1} << 61));
-  EXPECT_TRUE(refused((std::size_t{1} << 61) + 1));
+  EXPECT_TRUE(refused([&] { a.reshape({std::size_t{1} << 61}); }));
+  EXPECT_TRUE(refused([&] { a.reshape({(std::size_t{1} << 61) + 1}); }));
   EXPECT_EQ(a.size(), 2U);
+}
+
+TEST_F(Ndarray, CopiesOfOneWithoutElementsHaveNone) {
+  const auto has_none = [](const ndarray<double>& a) { return a.rank() == 0 && a.size() == 0 && !a.data(); };
+  auto& fresh = region.container<ndarray<double>>("fresh");
+  auto& a = region.container<ndarray<double>>("a");
+  const auto blocks = region.statistics().blocks;
+  const ndarray<double> copy(fresh);
+  EXPECT_TRUE(has_none(copy)) << copy.size();
+  a.reshape({2, 3});
+  a = fresh;
+  EXPECT_TRUE(has_none(a)) << a.size();
+  EXPECT_EQ(region.statistics().blocks, blocks) << "the old elements' block is free";
+  ndarray<double> numbers({4}, region);
+  const ndarray<double> elsewhere(std::move(numbers));
+  a.reshape({0});
+  a = numbers;  // NOLINT(bugprone-use-after-move): what was moved from has no elements
+  EXPECT_TRUE(has_none(a)) << a.size();
+  a.reshape({});
+  fresh = a;
+  EXPECT_EQ(fresh.size(), 1U) << "one element without dimensions is not the same as none";
 }
 
 }  // namespace

@@ -18,7 +18,15 @@ class counted {
     if (object_) check(Ref(object_));
   }
   counted(counted&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  counted& operator=(counted other) noexcept { return (std::swap(object_, other.object_), *this); }
+  counted& operator=(const counted& other) {
+    counted copy(other);
+    return *this = std::move(copy);
+  }
+  counted& operator=(counted&& other) noexcept {
+    counted taken(std::move(other));
+    std::swap(object_, taken.object_);
+    return *this;
+  }
   ~counted() {
     if (object_) (void)Unref(object_);
   }

@@ -31,8 +31,9 @@ inline constexpr mode recreate = mode::recreate;
 
 namespace detail {
 
-/// For each type that only C++ knows and that this process has used: its name, and the function that destroys an object
-/// of this type. With these functions, remove("name") works without the C++ type.
+/// For each opaque type that this process has used: its name, and the function that destroys an object of this type.
+/// With these functions, remove("name") works without the C++ type. The library itself frees what objects of other types
+/// hold, and checks each word that it follows, which destructors do not.
 class destroyers {
  public:
   using function = void (*)(void*);
@@ -43,12 +44,14 @@ class destroyers {
   }
   template <class T>
   void learn() {
-    static const bool once = [this] {
-      const std::lock_guard lock(guard_);
-      known_.emplace(type_name<T>::value, [](void* p) { destroy(static_cast<T*>(p)); });
-      return true;
-    }();
-    (void)once;
+    if constexpr (is_opaque(type_name<T>::value)) {
+      static const bool once = [this] {
+        const std::lock_guard lock(guard_);
+        known_.emplace(type_name<T>::value, [](void* p) { destroy(static_cast<T*>(p)); });
+        return true;
+      }();
+      (void)once;
+    }
   }
   function find(std::string_view type) {
     const std::lock_guard lock(guard_);
@@ -141,17 +144,17 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
   return opened<T>(region, object.address);
 }
 
-/// Removes the object called `name`, with all that it holds. The destructor runs first. If the object cannot be removed
-/// after that, the error says that its contents are freed already.
-inline void remove_object(crossdock_region* region, const std::string& name, destroyers::function destroy = nullptr) {
+/// Removes the object called `name`, with all that it holds. If its type is opaque, the destructor runs first. If the
+/// object cannot be removed after that, the error says that its contents are freed already.
+inline void remove_object(crossdock_region* region, const std::string& name) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));
-  if (!destroy) destroy = destroyers::instance().find(info.type);
-  if (!destroy && is_opaque(info.type)) {
-    throw error(status::invalid, "object '" + name + "' is a " + info.type +
-                                     ", which this process has not used: say remove<T>(name), so that what it holds is freed too");
-  }
-  if (destroy) {
+  if (is_opaque(info.type)) {
+    const auto destroy = destroyers::instance().find(info.type);
+    if (!destroy) {
+      throw error(status::invalid, "object '" + name + "' is a " + info.type +
+                                       ", which this process has not used: say remove<T>(name), so that what it holds is freed too");
+    }
     crossdock_object object{};
     check(crossdock_handle_load(region, info.handle, nullptr, &object));
     destroy(object.address);
