@@ -1,6 +1,7 @@
 # The Python environments of the example melt (one task needs NumPy 1, the other NumPy 2), of other examples and of
 # tests. Each is a folder build/env/NAME, made again when its requirements or the interpreter change. Sourced by
-# scripts/setup and others. shellcheck disable=SC2154 # top and here are set by the script that sources this
+# scripts/setup and others.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 # Takes the distribution's Python if that Python can make environments, because an ordinary user can read it and it can
 # be copied into containers. Otherwise takes the first Python in the PATH that can make environments. If the variable

@@ -1,6 +1,6 @@
 # Provides a Rust toolchain as new as the workspace requires: an installed one, else the distribution's newest one, else
-# one that an installed rustup fetches. No installer is downloaded. Sourced by scripts/setup. shellcheck disable=SC2154
-# # top and here are set by the script that sources this
+# one that an installed rustup fetches. No installer is downloaded. Sourced by scripts/setup.
+# shellcheck disable=SC2154 # top and here are set by the script that sources this
 
 rust_version() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 
