@@ -120,7 +120,8 @@ unsafe extern "C" fn crossdock_publisher_shape(
         let variable = unsafe { text(variable, "variable's name")? };
         let publisher = self::publisher(&publisher)?;
         let found = publisher.shape(variable)?;
-        // SAFETY: `crossdock.h` requires writable memory, with room for eight lengths in the shape.
+        // SAFETY: `crossdock.h` requires that `dimensions` and `shape` point to writable memory, and that `shape` has
+        // room for eight lengths.
         unsafe { place.set(found) };
         Ok(())
     })

@@ -144,7 +144,8 @@ impl ShapePlace {
     /// Writes the shape to the caller's memory.
     ///
     /// # Safety
-    /// The pointers from which this value was made must point to writable memory, with room for eight lengths.
+    /// The two pointers from which this value was made must point to writable memory, and `shape` must have room for
+    /// eight lengths.
     pub(crate) unsafe fn set(self, shape: &[u64]) {
         // SAFETY: the caller promises that both pointers are writable, and that `shape` has room for eight lengths.
         unsafe {

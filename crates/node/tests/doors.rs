@@ -1,5 +1,6 @@
-//! Tests of doors to items' files: through a path descriptor, a former user cannot open an item's file again, even if
-//! the broker is killed meanwhile.
+//! Tests of the doors of items. A door is the mount through which the daemon opens an item's files for members. A
+//! former user of an item cannot open the item's file again through a path descriptor, even if the broker is killed
+//! meanwhile.
 
 mod support;
 
@@ -25,8 +26,8 @@ fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
 
-/// Tells whether this machine, and the user who runs the test, allow doors. The daemon of an ordinary user has no
-/// doors.
+/// Tells whether the daemon can make doors of items on this machine, with the rights of the user who runs the test. The
+/// daemon of an ordinary user cannot make doors.
 fn has_doors() -> bool {
     Folder::mount(1 << 20).is_ok_and(|folder| folder.gate().is_some())
 }

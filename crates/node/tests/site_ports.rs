@@ -228,8 +228,8 @@ fn many_tasks_that_wait_for_an_end_do_not_hold_up_messages_and_opens() {
             consumer.receive(soon)?;
             one.port("other", End::Producer, &PortOptions::default(), soon)
         })();
-        // No waiting task may get the consumer's end before it is free. Soon after `held` is dropped, one of the tasks
-        // must get it.
+        // While `held` exists, the consumer's end of the port `full` is not free, so no waiting task may get this end.
+        // Soon after `held` is dropped, one of the tasks must get the end.
         let was_early = took.try_recv().is_ok();
         drop(held);
         let next = took.recv_timeout(Duration::from_secs(5));

@@ -85,7 +85,7 @@ contains
     close (unit)
   end subroutine
 
-  !> Waits for a name in `published` and opens the file.
+  !> Waits until the file `name` is in the folder `published`, and opens the file.
   subroutine await_open(name, unit)
     character(*), intent(in) :: name
     integer, intent(out) :: unit

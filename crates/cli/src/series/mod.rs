@@ -1,5 +1,5 @@
-//! The common part of `checkpoint`, `watch` and `export`: finds series, and finds versions of several ranks with the
-//! same number.
+//! The common part of the commands `checkpoint`, `watch` and `export`: finds series. If each of several ranks publishes
+//! a series, also finds one version of each rank, all with the same version number.
 
 pub mod contents;
 pub mod durations;

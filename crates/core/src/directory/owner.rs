@@ -100,9 +100,9 @@ impl Region {
                 return Some((info, container));
             }
         }
-        // In most regions, there is no object whose inside must be searched for container headers (see `owner_at`). The
-        // first search after a change of the directory finds this out and stores the directory's version. Later calls
-        // compare the versions and search nothing.
+        // Most regions have no object that must be searched for container headers (see `owner_at`). If a search finds
+        // no such object in the directory, the search stores the directory's version. As long as the directory has this
+        // version, later calls search nothing.
         let version = self.memory.header().directory_version.load(Ordering::Acquire);
         let flat_version = &self.owners.flat_versions[usize::from(search.is_deep)];
         if flat_version.load(Ordering::Relaxed) == version {

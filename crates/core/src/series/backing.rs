@@ -54,8 +54,8 @@ impl Publisher {
         }
     }
 
-    /// Splits a range of chunks into runs with the same kind of memory. `table` has the chunks' indices in the slot
-    /// table; all of them belong to one variable.
+    /// Splits a range of chunks into runs with the same kind of memory. `table` is the range of the chunks' indices in
+    /// the slot table. All these chunks belong to one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
         let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
         for index in table {

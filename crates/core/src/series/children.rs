@@ -44,7 +44,7 @@ struct OpenWatch {
     kept: Vec<u32>,
 }
 
-/// Children that were forked while one watch was open.
+/// The children that may have inherited a certain watch, because they were forked while this watch was open.
 struct Forked {
     /// The watch, which is closed now.
     watch: ForkWatch,

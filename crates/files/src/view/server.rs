@@ -309,7 +309,8 @@ fn awaited(number: u64) -> FileAttr {
 
 /// Runs a wait in a separate thread. If no thread can be started, the request fails with EIO.
 fn apart(work: impl FnOnce() + Send + 'static) {
-    // `fuser` answers a request with EIO if its reply is dropped unanswered.
+    // If the thread cannot be started, `work` is dropped, and with `work` the reply object of the request. When a reply
+    // object is dropped before an answer was sent, `fuser` answers the request with EIO.
     let _ = std::thread::Builder::new().name("crossdock-view".into()).stack_size(256 << 10).spawn(work);
 }
 

@@ -73,12 +73,13 @@ pub(super) fn check(w: &Workflow, notes: &Notes) {
     }
 }
 
-/// How many processes and ranks of a task are on one host.
+/// The numbers of a task's processes and ranks on one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many processes of the task the run starts on the host. A process is a rank, or the launcher of an MPI task.
+    /// The number of the task's processes that the run itself starts on the host. Such a process is a rank, or the
+    /// launcher of an MPI task.
     pub processes: u32,
-    /// How many ranks of the task are on the host.
+    /// The number of the task's ranks that are on the host.
     pub ranks: u32,
 }
 

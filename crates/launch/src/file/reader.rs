@@ -47,7 +47,7 @@ pub struct Item<'n> {
     pub(crate) notes: &'n Notes,
 }
 
-/// A mapping whose keys were checked with a table of keys.
+/// A mapping, without the keys that are not in the table of its known keys.
 pub struct Section<'n> {
     entries: Vec<(&'static str, Item<'n>)>,
 }
@@ -82,8 +82,9 @@ impl<'n> Item<'n> {
         Item { node: node.clone(), path: join(&self.path, name), notes: self.notes }
     }
 
-    /// Reads a mapping with a table of keys. Unknown keys are problems (with the nearest known key as a hint), and so
-    /// are missing keys.
+    /// Reads a mapping. `keys` is the table of the keys that the mapping may have. Notes a problem for each key that is
+    /// not in this table (the hint names the nearest key of the table, or all keys), and for each required key that the
+    /// mapping does not have.
     pub fn section(&self, keys: &'static [Key]) -> Option<Section<'n>> {
         let Value::Map(map) = &*self.node.value else {
             self.expected("a mapping", &format!("indent keys under it: {}", list(keys.iter().map(|k| k.name))));

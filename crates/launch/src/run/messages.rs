@@ -19,7 +19,8 @@ pub const GREETING: &[u8] = b"\ncrossdock-run 1\n";
 pub const PULSE_S: u64 = 1;
 /// If one side gets no message for this many seconds, it counts the other side as lost.
 pub const SILENCE_S: u64 = 15;
-/// The longest line, in bytes. The text of a workflow has at most a few MiB, so a longer line is an error.
+/// The largest length of a line, in bytes. A line above this limit is an error. The limit leaves ample room: the text
+/// of a workflow, which a message may contain, has at most a few MiB.
 const LINE_MAX: u64 = 64 << 20;
 
 /// The messages that the supervisor sends to a part.
@@ -43,7 +44,8 @@ pub enum ToPart {
     },
     /// The MPI task with this name, which has ranks on several hosts, has begun.
     JobBegan(String),
-    /// The MPI task with this name, which has ranks on several hosts, has ended. The second field is false if it failed.
+    /// The MPI task with this name, which has ranks on several hosts, has ended. The second field is false if the task
+    /// failed.
     JobEnded(String, bool),
     /// Look into the managed directories of this host. The field is the number of the question.
     Look(u64),

@@ -1,9 +1,9 @@
 //! A part of a run on another host than the host where the user started the run. The run's supervisor starts the part
 //! by ssh or srun.
 //!
-//! The part consists of two processes that watch each other, as on the supervisor's host (README.md): the first passes
-//! on what comes through the connection, and the second has the tasks as children. The end of the connection ends both,
-//! with everything that they started.
+//! Two processes run the part and watch each other, as the front and the supervisor do on their host (README.md). The
+//! first process passes on what comes through the connection, and the second process has the tasks as children. When
+//! the connection ends, both processes end, with everything that they started.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

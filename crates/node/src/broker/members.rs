@@ -1,4 +1,5 @@
-//! Handles the ends of members and connections, the deadlines that pass, and the state with which a new broker begins.
+//! Handles what happens when a member leaves or dies, when a connection ends, and when a deadline passes. Also
+//! completes the state of the former broker when a new broker starts.
 
 use std::collections::BTreeSet;
 

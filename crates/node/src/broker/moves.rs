@@ -365,7 +365,8 @@ impl Broker {
         }
     }
 
-    /// Gives the segment that a region becomes on the node to which it was handed over.
+    /// Gives the id that the region `segment` gets on the node to which the region was handed over. `None` if the
+    /// region was removed, or was not handed over.
     fn handed_over_as(&self, segment: SegmentId) -> Option<SegmentId> {
         let found = self.lasting.segments.get(&segment).filter(|found| found.removed.is_none())?;
         found.handed_over.as_ref().map(|to| to.becomes)

@@ -33,7 +33,7 @@ pub struct NodeFailure {
 /// A request of the broker to the host, about other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeOrder {
-    /// Ask a service of another node's broker. The answer is [`NodeEvent::Answered`].
+    /// Send a question to a service of another node's broker. The answer is [`NodeEvent::Answered`].
     Ask {
         /// The id that the broker gave to the question.
         id: u64,
@@ -46,8 +46,8 @@ pub enum NodeOrder {
         /// How long to wait for the answer, in milliseconds.
         wait_ms: u64,
     },
-    /// Ask a service of another node's broker. The body of the question is `head`, followed by the bytes of a file. The
-    /// answer is [`NodeEvent::Answered`].
+    /// Send a question to a service of another node's broker. The body of the question is `head`, followed by the first
+    /// `size` bytes of a file. The answer is [`NodeEvent::Answered`].
     Send {
         /// The id that the broker gave to the question.
         id: u64,

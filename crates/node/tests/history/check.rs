@@ -1,4 +1,4 @@
-//! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked alone.
+//! Checks whether a history is linearizable. Items do not depend on each other, so each item is checked separately.
 //!
 //! The check is the search of Wing and Gong, with Lowe's table of known states. The search builds an order of the
 //! operations. At each step it tries every operation that may come next in this order, and checks whether the operation
@@ -71,7 +71,7 @@ fn step(state: Option<State>, e: &Event, across: bool, taken: bool) -> Option<Op
     }
 }
 
-/// Checks a whole history: each item alone.
+/// Checks a whole history: the operations on each item separately.
 pub fn check(events: &[Event], across: bool) -> Result<(), String> {
     let mut by_key: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
     for event in events {

@@ -50,9 +50,10 @@ pub enum Sabotage {
     /// The results of some proofs never reach the broker. Only [`Broker::check_at_rest`] finds this, because the broker
     /// promises no client that an item becomes ready.
     LoseVerdicts,
-    /// A member that is not in the liveness table counts as dead.
+    /// Readers of the liveness table take a member that is not in the table for dead.
     AbsenceIsDeath,
-    /// A member counts as dead as soon as its connection has ended.
+    /// As soon as a member's connection has ended, the broker is told that the member's process died, even if the
+    /// process still lives.
     BuryTheCutOff,
     /// If a member's session is over but its process is still alive, another member gets its slot of the liveness
     /// table.

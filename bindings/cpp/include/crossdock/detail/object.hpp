@@ -1,4 +1,4 @@
-// Named objects: finding, making, constructing and destroying them.
+// Finds, makes and removes named objects, and calls the constructors and destructors of their types.
 #pragma once
 
 #include <crossdock/allocator.hpp>

@@ -133,7 +133,7 @@ impl Broker {
         }
     }
 
-    /// Handles an item's entry as the catalog reports it.
+    /// Handles a report of the catalog. `place` is the catalog's entry of an item.
     pub(in crate::broker) fn item_place(&mut self, place: &SiteItem) {
         let SiteItem { item, epoch, .. } = *place;
         let Some(site) = &self.site else { return };
