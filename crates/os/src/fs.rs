@@ -8,9 +8,10 @@
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
 use crate::{file, sys};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,25 @@ use std::path::{Path, PathBuf};
 pub fn open(how: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
     sys::plan("open")?;
     how.open(path)
+}
+
+/// Makes a new file in an open folder, for writing. The name must be free. If it belongs to a symbolic link, the error
+/// is EEXIST.
+pub fn make_in(folder: impl AsFd, name: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok(sys::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+/// Removes the name of a file in an open folder.
+pub fn remove_file_in(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    sys::plan("unlink")?;
+    Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
+}
+
+/// Renames a file in an open folder. A file that has the new name is replaced.
+pub fn rename_in(folder: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    let folder = folder.as_fd();
+    Ok(sys::fs::renameat(folder, from, folder, to)?)
 }
 
 /// Makes a folder with these options.
