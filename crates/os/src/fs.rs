@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Opens a file with these options.
@@ -81,6 +81,26 @@ pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
         }
         removed => removed,
     }
+}
+
+/// Removes everything in an open folder. Folders in it on which another file system is mounted stay: the error is
+/// EXDEV. If something stays, everything else is removed all the same.
+pub fn remove_content(folder: impl AsFd) -> io::Result<()> {
+    permit(&folder);
+    let device = rustix::fs::fstat(&folder)?.st_dev;
+    let remove = |path: &Path| {
+        let found = symlink_metadata(path)?;
+        match found.is_dir() {
+            _ if found.dev() != device => Err(Errno::XDEV.into()),
+            true => remove_dir_all(path),
+            false => remove_file(path),
+        }
+    };
+    let mut outcome = Ok(());
+    for entry in read_dir(place(&folder))? {
+        outcome = outcome.and(entry.and_then(|entry| remove(&entry.path())));
+    }
+    outcome
 }
 
 /// A path of an open folder, for calls that take a path.
