@@ -11,6 +11,7 @@ use crossdock_launch::file::{nearest, units};
 use crossdock_launch::run::state::{Phase, RankState, State, now_ms};
 use crossdock_launch::run::usage::{self, RankKey, Usage};
 use crossdock_launch::run::{self, LivingRun, Stopped, code};
+use crossdock_os::file::open_ordinary;
 use crossdock_web::find;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -241,6 +242,11 @@ fn show_logs(options: &Logs) -> Result<(), String> {
     Ok(())
 }
 
+/// Opens a log file. A task may have put a link, a pipe or a device in the place of its log, which is not opened.
+fn open(path: &Path) -> Option<File> {
+    open_ordinary(path).ok().flatten().map(File::from)
+}
+
 /// Follows a log file. If the log reaches its limit and a new file is begun, `Tail` continues in the new file.
 struct Tail {
     path: PathBuf,
@@ -251,7 +257,7 @@ struct Tail {
 
 impl Tail {
     fn new(path: &Path, prefix: String) -> Self {
-        Self { path: path.to_owned(), file: File::open(path).ok(), prefix, partial: Vec::new() }
+        Self { path: path.to_owned(), file: open(path), prefix, partial: Vec::new() }
     }
 
     /// Skips all lines of the log except the last `lines`. A log has a limited size, so the function reads the log
@@ -274,7 +280,7 @@ impl Tail {
         let mut has_reader = self.read();
         if self.was_replaced() {
             has_reader &= self.read();
-            self.file = File::open(&self.path).ok();
+            self.file = open(&self.path);
             has_reader &= self.read();
         }
         has_reader
@@ -282,7 +288,7 @@ impl Tail {
 
     fn read(&mut self) -> bool {
         let Some(file) = &mut self.file else {
-            self.file = File::open(&self.path).ok();
+            self.file = open(&self.path);
             return true;
         };
         let _ = file.read_to_end(&mut self.partial);
@@ -294,7 +300,7 @@ impl Tail {
     fn was_replaced(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let here = self.file.as_ref().and_then(|f| f.metadata().ok()).map(|m| m.ino());
-        let there = std::fs::metadata(&self.path).ok().map(|m| m.ino());
+        let there = std::fs::symlink_metadata(&self.path).ok().map(|m| m.ino());
         here.is_some() && there.is_some() && here != there
     }
 
@@ -315,5 +321,22 @@ impl Tail {
             text.extend_from_slice(line);
         }
         is_read(&out.write_all(&text).and_then(|()| out.flush()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_or_a_pipe_in_place_of_a_log_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, link, pipe) = (folder.path().join("secret"), folder.path().join("a"), folder.path().join("b"));
+        std::fs::write(&secret, "secret\n").unwrap();
+        std::os::unix::fs::symlink(&secret, &link).unwrap();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(Tail::new(&secret, String::new()).file.is_some());
+        assert!(Tail::new(&link, String::new()).file.is_none());
+        assert!(Tail::new(&pipe, String::new()).file.is_none());
     }
 }

@@ -659,3 +659,37 @@ tasks:
         place.assert_nothing_left(engine);
     }
 }
+
+#[test]
+fn what_a_task_puts_in_the_place_of_its_store_stays_as_it_is_and_the_run_says_so() {
+    let Some(engine) = containers().into_iter().find(|engine| *engine == "bubblewrap") else {
+        return crossdock_os::testing::skip("bubblewrap");
+    };
+    let place = Place::new(
+        r#"
+workflow: swapped
+files:
+  f: {path: /f, produce: p, consume: c, store: scratch}
+tasks:
+  p:
+    mounts: [{host: ., task: /w, write: true}]
+    command: 'echo x > /f/a; cd /w/scratch; for s in crossdock-files-*; do mv $s ../moved && ln -s ../outside $s; done # MARK'
+  c: {after: p, command: 'true'}
+"#,
+    );
+    let at = |name: &str| place.path().join(name);
+    fs::create_dir_all(at("outside/0")).unwrap();
+    fs::create_dir(at("scratch")).unwrap();
+    fs::write(at("outside/0/file"), "x").unwrap();
+    let run = place.run(engine, &[]);
+    assert!(run.err.contains("it is not the folder that the run made"), "{}\n{}", run.err, run.out);
+    assert!(at("outside/0/file").exists() && at("moved").exists(), "{}", run.err);
+    let links: Vec<_> = fs::read_dir(at("scratch")).unwrap().flatten().map(|e| e.path()).collect();
+    assert_eq!(links.len(), 1, "{links:?}");
+    // A later run removes the rest of this run when the link is gone.
+    fs::remove_file(&links[0]).unwrap();
+    fs::write(at("workflow.yaml"), "workflow: w\ntasks:\n  a: {command: 'true'}\n").unwrap();
+    let run = place.run(engine, &[]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    place.assert_nothing_left(engine);
+}

@@ -182,6 +182,22 @@ fn a_log_stays_within_its_limit() {
 }
 
 #[test]
+fn a_task_that_puts_links_and_pipes_in_the_place_of_its_log_changes_no_other_file_and_stops_no_run() {
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'ln -s ../../victim crossdock-logs/w/a.log.new; i=0; while [ $i -lt 3000 ]; do echo \"line $i of many\"; i=$((i+1)); done'}\n",
+    );
+    fs::write(place.path().join("victim"), "untouched").unwrap();
+    for _ in 0..2 {
+        let run = place.run("process", &["--log-limit", "10 KiB", "--show", "quiet"]);
+        assert_eq!(run.code, 0, "{}", run.err);
+        assert_eq!(fs::read_to_string(place.path().join("victim")).unwrap(), "untouched");
+        let log = place.path().join("crossdock-logs/w/a.log");
+        fs::remove_file(&log).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&log).status().unwrap().success());
+    }
+}
+
+#[test]
 fn on_a_terminal_the_view_has_colours_and_rates_and_without_colours_none() {
     let task = env!("CARGO_BIN_EXE_crossdock-test-task");
     let workflow = format!(

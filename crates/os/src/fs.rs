@@ -8,16 +8,37 @@
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
 use crate::{file, sys};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Opens a file with these options.
 pub fn open(how: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
     sys::plan("open")?;
     how.open(path)
+}
+
+/// Makes a new file in an open folder, for writing. The name must be free. If it belongs to a symbolic link, the error
+/// is EEXIST.
+pub fn make_in(folder: impl AsFd, name: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    Ok(sys::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+/// Removes the name of a file in an open folder.
+pub fn remove_file_in(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    sys::plan("unlink")?;
+    Ok(rustix::fs::unlinkat(folder, name, AtFlags::empty())?)
+}
+
+/// Renames a file in an open folder. A file that has the new name is replaced.
+pub fn rename_in(folder: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    let folder = folder.as_fd();
+    Ok(sys::fs::renameat(folder, from, folder, to)?)
 }
 
 /// Makes a folder with these options.
@@ -49,42 +70,87 @@ pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     std::fs::remove_dir(path)
 }
 
-/// Removes a folder and everything in it.
+/// Removes a folder and everything in it. Folders of this user to which the user may not write are removed, too.
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     sys::plan("unlink")?;
     match std::fs::remove_dir_all(&path) {
-        // The standard library has one descriptor open for each level of nested folders, and there are too few
-        // descriptors for all levels.
-        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => remove_nested(path.as_ref()),
+        // MFILE: the standard library has one descriptor open for each level of nested folders, and there are too few
+        // descriptors for all levels. ACCESS: a folder has no permission to list it or to remove its files.
+        Err(error) if [Errno::MFILE, Errno::ACCESS].map(|e| Some(e.raw_os_error())).contains(&error.raw_os_error()) => {
+            remove_nested(path.as_ref())
+        }
         removed => removed,
     }
 }
 
-/// Removes a folder and everything in it, with few descriptors. Each folder that lies in a folder of `top` is moved
-/// into `top`, and its content is removed there.
-fn remove_nested(top: &Path) -> io::Result<()> {
+/// Removes everything in an open folder. Folders in it on which another file system is mounted stay: the error is
+/// EXDEV. If something stays, everything else is removed all the same.
+pub fn remove_content(folder: impl AsFd) -> io::Result<()> {
+    permit(&folder);
+    let device = rustix::fs::fstat(&folder)?.st_dev;
+    let remove = |path: &Path| {
+        let found = symlink_metadata(path)?;
+        match found.is_dir() {
+            _ if found.dev() != device => Err(Errno::XDEV.into()),
+            true => remove_dir_all(path),
+            false => remove_file(path),
+        }
+    };
+    let mut outcome = Ok(());
+    for entry in read_dir(place(&folder))? {
+        outcome = outcome.and(entry.and_then(|entry| remove(&entry.path())));
+    }
+    outcome
+}
+
+/// A path of an open folder, for calls that take a path.
+fn place(folder: &impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
+}
+
+/// Gives the owner of a folder all permissions on it. If this fails, the call that needs them fails, too.
+fn permit(folder: &impl AsFd) {
+    let may_all = |mode| mode & 0o700 == 0o700;
+    if !rustix::fs::fstat(folder).is_ok_and(|stat| may_all(stat.st_mode)) {
+        let _ = set_permissions(place(folder), Permissions::from_mode(0o700));
+    }
+}
+
+/// Opens a folder in an open folder. A symbolic link is not followed.
+fn folder_in(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(sys::fs::openat(folder, name, flags, Mode::empty())?)
+}
+
+/// Removes a folder and everything in it, with few descriptors and whatever permissions its folders have. Each folder
+/// that lies in a folder of `path` is moved into `path`, and its content is removed there.
+fn remove_nested(path: &Path) -> io::Result<()> {
+    // Folders are opened without following a link, because another process may have put a link in place of a folder.
+    let folder = file::folder_below(path, Path::new("")).map_err(|error| error.reason())?;
+    permit(&folder);
+    let top = place(&folder);
     let mut moved = 0_u64;
     loop {
         let names: Vec<_> =
-            read_dir(top)?.map(|entry| entry.map(|e| (e.file_name(), e.file_type()))).collect::<Result<_, _>>()?;
+            read_dir(&top)?.map(|entry| entry.map(|e| (e.file_name(), e.file_type()))).collect::<Result<_, _>>()?;
         if names.is_empty() {
-            return remove_dir(top);
+            return remove_dir(path);
         }
         for (name, kind) in names {
             if !kind?.is_dir() {
                 remove_file(top.join(name))?;
                 continue;
             }
-            // The folder is opened without following a link, because another process may have put a link in place of
-            // the folder.
-            let folder = file::folder_below(top, Path::new(&name)).map_err(|error| error.reason())?;
-            let place = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
-            for entry in read_dir(&place)? {
+            let inner = folder_in(&folder, &name)?;
+            permit(&inner);
+            for entry in read_dir(place(&inner))? {
                 let entry = entry?;
                 if !entry.file_type()?.is_dir() {
                     remove_file(entry.path())?;
                     continue;
                 }
+                // Only a folder with permission to write to it can be moved into another folder.
+                permit(&folder_in(&inner, &entry.file_name())?);
                 let to = loop {
                     moved += 1;
                     let to = top.join(format!("crossdock-moved-{moved}"));
@@ -328,5 +394,40 @@ mod nesting {
         assert!(command.status().unwrap().success());
         assert!(!top.exists() && kept.join("f").exists(), "a link is removed, and not what it leads to");
         std::fs::remove_dir_all(&kept).unwrap();
+    }
+
+    /// The environment variable that is set in the process that removes the closed folder. Its value is the folder's
+    /// path.
+    const CLOSED: &str = "CROSSDOCK_TEST_CLOSED";
+
+    #[test]
+    fn folders_without_permissions_are_removed_by_their_owner() {
+        if let Some(closed) = std::env::var_os(CLOSED) {
+            return remove_dir_all(closed).unwrap();
+        }
+        let above = tempfile::tempdir().unwrap();
+        let (top, kept) = (above.path().join("top"), above.path().join("kept"));
+        let mode = |path: &Path, mode| set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        create_dir_all(top.join("a/b/c")).unwrap();
+        create_dir_all(top.join("none/x")).unwrap();
+        create_dir(&kept).unwrap();
+        for file in [top.join("f"), top.join("a/f"), top.join("a/b/c/f"), top.join("none/x/f"), kept.join("f")] {
+            std::fs::write(file, "x").unwrap();
+        }
+        symlink(&kept, top.join("a/b/link")).unwrap();
+        for (path, bits) in [("a/b/c", 0o555), ("a/b", 0o500), ("a", 0o555), ("none/x", 0), ("none", 0), ("", 0o555)] {
+            mode(&top.join(path), bits);
+        }
+        mode(&kept, 0o555);
+        let test = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new("setpriv");
+        if crate::child::user() == 0 {
+            // Without these rights, the permissions of folders hold for root, too.
+            command.args(["--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]);
+        }
+        command.arg(test).args(["--exact", "fs::nesting::folders_without_permissions_are_removed_by_their_owner"]);
+        assert!(command.env(CLOSED, &top).status().unwrap().success());
+        assert!(!top.exists() && kept.join("f").exists(), "a link is removed, and not what it leads to");
+        assert_eq!(metadata(&kept).unwrap().permissions().mode() & 0o777, 0o555);
     }
 }

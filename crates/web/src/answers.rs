@@ -112,7 +112,9 @@ fn log(shared: &Shared, query: &Query) -> QueryResult {
     // The path comes from the run's own state and not from the request, so a client cannot read other files.
     let path = shared.log(run, name).ok_or((404, format!("run {run} has no task {name}")))?;
     let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = std::fs::File::open(&path)?;
+        // A task may have put a link, a pipe or a device in the place of its log, which is not opened.
+        let ordinary = crossdock_os::file::open_ordinary(&path).map_err(|e| e.reason())?;
+        let mut file = std::fs::File::from(ordinary.ok_or_else(|| std::io::Error::other("this is no ordinary file"))?);
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
         let mut text = Vec::new();

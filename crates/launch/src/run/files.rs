@@ -5,9 +5,11 @@
 //! whose path is in the consumer's environment, and the files that the consumer's door needs (`door.rs`). A consumer
 //! that sees the directory through a view (`views.rs`) gets only the view, as its mount.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service, View};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
-use crossdock_os::{fs, mount};
+use crossdock_os::{file, fs, mount};
 use serde::{Deserialize, Serialize};
 
 use super::door::{self, DoorSetup};
@@ -26,8 +28,12 @@ use super::views::MountedViews;
 use crate::engine::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Count, Directory, KeepKey, Mount, Task, Workflow};
 
-/// The file in a run's folder that lists the run's stores, for a cleanup after the run.
+/// The file in a run's folder that lists the run's stores, for a cleanup after the run. A store has one line, its path,
+/// before its folder is made, and a second line after this.
 const STORES: &str = "stores";
+
+/// How the second line of a store begins. The folder's inode number and its path follow.
+const INODE: &str = "inode ";
 
 /// The file in a run's folder that lists the paths on this host at which the run has mounted views, for a cleanup after
 /// the run.
@@ -408,11 +414,19 @@ fn store(directory: &Directory, folder: &RunFolder, index: usize) -> Result<Path
 fn place(directory: &Directory, base: &Path, folder: &RunFolder, index: usize) -> Result<PathBuf, String> {
     let store = base.join(format!("crossdock-files-{}", folder.id));
     let trouble = |e: std::io::Error| format!("managed directory `{}`: {}: {e}", directory.name, store.display());
-    if note_store(&folder.path.join(STORES), &store).map_err(trouble)? {
-        use std::os::unix::fs::DirBuilderExt;
-        fs::make_folder(fs::DirBuilder::new().mode(0o700), &store).map_err(trouble)?;
-    }
+    make_store(&folder.path.join(STORES), &store).map_err(trouble)?;
     Ok(store.join(index.to_string()))
+}
+
+/// Makes the folder of a store and notes it in the list that a cleanup reads, unless the list already contains it.
+pub(super) fn make_store(list: &Path, store: &Path) -> std::io::Result<()> {
+    if !note_store(list, store)? {
+        return Ok(());
+    }
+    fs::make_folder(fs::DirBuilder::new().mode(0o700), store)?;
+    let folder = file::folder_below(store, Path::new("")).map_err(|error| error.reason())?;
+    let inode = fs::File::from(folder).metadata()?.ino();
+    fs::append(list, &format!("{INODE}{inode} {}\n", store.display()))
 }
 
 /// Adds a store to the list that a cleanup reads. Gives false if the list already contains the store. If writing fails,
@@ -452,36 +466,96 @@ fn unmount_views(run: &Path) {
     }
 }
 
-/// Removes the views and stores of a run that has ended or died. Tells whether all stores are gone.
-pub fn clean(run: &Path) -> bool {
-    unmount_views(run);
-    let mut gone = true;
+/// The stores that a run has made, with the inode number of each. The number is `None` if the run was killed before it
+/// noted the number. Such a store is empty.
+fn stores(run: &Path) -> std::io::Result<Vec<(PathBuf, Option<u64>)>> {
     let list = match fs::read_to_string(run.join(STORES)) {
-        Ok(list) => list,
-        // Without a list the run has made no store. If the list cannot be read now, a later cleanup reads it.
-        Err(error) => return error.kind() == ErrorKind::NotFound,
+        // Without a list the run has made no store.
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        list => list?,
     };
-    for store in list.lines() {
-        let store = Path::new(store);
-        // The list of stores could hold a wrong path, so only folders with the name of a run's store are removed.
-        if store.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")) {
-            gone &= remove_store(store);
-        }
-    }
-    gone
+    let noted = |line: &str| {
+        let (inode, path) = line.strip_prefix(INODE)?.split_once(' ')?;
+        Some((PathBuf::from(path), inode.parse().ok()?))
+    };
+    let inodes: BTreeMap<PathBuf, u64> = list.lines().filter_map(noted).collect();
+    let paths = list.lines().filter(|line| !line.starts_with(INODE)).map(PathBuf::from);
+    // The list of stores could hold a wrong path, so only folders with the name of a run's store are removed.
+    let paths = paths.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("crossdock-files-")));
+    Ok(paths.map(|path| (path.clone(), inodes.get(&path).copied())).collect())
 }
 
-/// Removes a store, and tells whether it is gone. A service that was just killed may take a moment to end, and until
-/// its end its view or its memory can prevent the removal. So the removal is tried several times.
-fn remove_store(store: &Path) -> bool {
+/// Says which stores of a run are no longer where the run made them.
+pub fn missing(run: &Path) -> Vec<String> {
+    let is_missing = |path: &Path| fs::symlink_metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    let missing = stores(run).unwrap_or_default().into_iter().filter(|(path, _)| is_missing(path));
+    let line = |path: &Path| format!("{} was moved or removed; its files may still take memory", path.display());
+    missing.map(|(path, _)| line(&path)).collect()
+}
+
+/// Removes the views and stores of a run that has ended or died. Gives a line for each store that stays.
+pub fn clean(run: &Path) -> Vec<String> {
+    unmount_views(run);
+    match stores(run) {
+        Ok(stores) => stores.iter().filter_map(|(path, inode)| remove_store(path, *inode).err()).collect(),
+        // A later cleanup reads the list.
+        Err(error) => vec![format!("the list {} cannot be read: {error}", run.join(STORES).display())],
+    }
+}
+
+/// Removes a store, or says why it stays. A service that was just killed may take a moment to end, and until its end
+/// its view or its memory can prevent the removal. So the removal is tried several times.
+fn remove_store(store: &Path, inode: Option<u64>) -> Result<(), String> {
     const ATTEMPTS: u32 = 20;
-    (0..ATTEMPTS).any(|_| {
-        // A view, and the memory of a store with a quota, are mounts, which must be unmounted first.
-        for entry in fs::read_dir(store).into_iter().flatten().flatten() {
-            mount::unmount(&entry.path());
+    let mut why = None;
+    for _ in 0..ATTEMPTS {
+        match try_to_remove_store(store, inode) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                let path = store.display();
+                return Err(format!("{path} stays, because it is not the folder that the run made; remove it by hand"));
+            }
+            Err(error) => why = Some(error),
         }
-        super::folder::remove(store)
-    })
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let why = why.map_or_else(String::new, |error| format!(": {error}"));
+    Err(format!("{} cannot be removed{why}; the next run tries again", store.display()))
+}
+
+/// Removes the store with this inode number. Gives false if something else has the store's name. A task may be able to
+/// rename the store and to put a link or another folder in its place, so the store is used only through a descriptor.
+fn try_to_remove_store(store: &Path, inode: Option<u64>) -> std::io::Result<bool> {
+    let folder = match file::folder_below(store, Path::new("")).map_err(|error| error.reason()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(false),
+        folder => fs::File::from(folder?),
+    };
+    if let Some(inode) = inode {
+        if folder.metadata()?.ino() != inode {
+            return Ok(false);
+        }
+        // A view, and the memory of a store with a quota, are mounts, which must be unmounted first.
+        let place = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
+        for entry in fs::read_dir(&place).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_name_of_mount) {
+                mount::unmount(&entry.path());
+            }
+        }
+        fs::remove_content(&folder)?;
+    }
+    // This call removes only an empty folder.
+    match fs::remove_dir(store) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && inode.is_none() => Ok(false),
+        removed => removed.map(|()| true),
+    }
+}
+
+/// Tells whether a run mounts the memory of a directory (`0`) or a view (`0.view.1`) under this name in a store.
+fn is_name_of_mount(name: &str) -> bool {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    name.split_once(".view.").map_or(is_number(name), |(index, reader)| is_number(index) && is_number(reader))
 }
 
 /// Finds the preload library: beside this program, in the `lib` folder of the installation, or at the path in
@@ -527,8 +601,77 @@ mod tests {
         std::fs::create_dir(at("made")).unwrap();
         std::fs::create_dir(at("used")).unwrap();
         std::fs::write(at("used/file"), "x").unwrap();
-        assert!(clean(folder.path()));
+        assert_eq!(clean(folder.path()), Vec::<String>::new());
         assert!(at("found").exists() && at("used/file").exists() && !at("made").exists());
+    }
+
+    /// The environment variable that is set in the process that has mounts of its own.
+    const WITH_MOUNTS: &str = "CROSSDOCK_TEST_WITH_MOUNTS";
+
+    #[test]
+    fn a_cleanup_unmounts_and_removes_nothing_but_what_the_run_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (run, outside) = (at("run"), at("outside"));
+        std::fs::create_dir(&run).unwrap();
+        std::fs::create_dir_all(outside.join("0")).unwrap();
+        std::fs::write(outside.join("file"), "x").unwrap();
+        let has_mounts = std::env::var_os(WITH_MOUNTS).is_some();
+        if has_mounts {
+            mount::memory_at(&outside.join("0"), 1 << 20).unwrap();
+        } else if crossdock_os::child::user() == 0 {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+            command
+                .args(["--exact", "run::files::tests::a_cleanup_unmounts_and_removes_nothing_but_what_the_run_made"]);
+            assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
+        }
+        let is_mounted = |path: &Path| {
+            let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+            mounts.contains(&format!(" {} ", path.display()))
+        };
+        let [kept, replaced, linked, moved, not_noted, begun] =
+            [1, 2, 3, 4, 5, 6].map(|n| at(&format!("crossdock-files-{n}")));
+        for store in [&kept, &replaced, &linked, &moved] {
+            make_store(&run.join(STORES), store).unwrap();
+            std::fs::create_dir_all(store.join("0/sub")).unwrap();
+            std::fs::write(store.join("0/sub/file"), "x").unwrap();
+        }
+        for store in [&not_noted, &begun] {
+            note_store(&run.join(STORES), store).unwrap();
+            std::fs::create_dir(store).unwrap();
+        }
+        std::fs::write(not_noted.join("file"), "x").unwrap();
+        std::fs::rename(&replaced, at("moved")).unwrap();
+        std::fs::create_dir(&replaced).unwrap();
+        std::fs::write(replaced.join("file"), "x").unwrap();
+        std::fs::rename(&linked, at("moved too")).unwrap();
+        std::fs::rename(&moved, at("moved as well")).unwrap();
+        std::os::unix::fs::symlink(&outside, &linked).unwrap();
+        if has_mounts {
+            std::fs::create_dir(kept.join("other")).unwrap();
+            for name in ["0", "other"] {
+                mount::memory_at(&kept.join(name), 1 << 20).unwrap();
+                std::fs::write(kept.join(name).join("file"), "x").unwrap();
+            }
+        }
+        let missing = missing(&run);
+        assert!(missing.len() == 1 && missing[0].contains(&moved.display().to_string()), "{missing:?}");
+        let left = clean(&run);
+        assert!(outside.join("file").exists() && replaced.join("file").exists(), "{left:?}");
+        assert!(std::fs::symlink_metadata(&linked).unwrap().is_symlink());
+        assert!(not_noted.join("file").exists() && !begun.exists(), "{left:?}");
+        for store in [&replaced, &linked, &not_noted] {
+            assert!(left.iter().any(|line| line.contains(&store.display().to_string())), "{left:?}");
+        }
+        if has_mounts {
+            assert!(is_mounted(&outside.join("0")) && kept.join("other/file").exists());
+            assert!(!is_mounted(&kept.join("0")) && !kept.join("0").exists());
+            mount::unmount(&outside.join("0"));
+            mount::unmount(&kept.join("other"));
+            clean(&run);
+        }
+        assert!(!kept.exists());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossdock_client::runs::{MAKING, base};
-use crossdock_os::file::{rename_to_free_name, try_lock, try_lock_shared};
+use crossdock_os::file::{self, rename_to_free_name, try_lock, try_lock_shared};
 use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 
 use super::processes;
@@ -93,9 +93,7 @@ impl RunFolder {
                 Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
                 Err(e) => Err(e.to_string()),
             });
-            return named.inspect_err(|_| {
-                remove(&making);
-            });
+            return named.inspect_err(|_| drop(remove(&making)));
         }
         Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
     }
@@ -128,53 +126,84 @@ pub fn is_left(id: &str) -> bool {
 /// Removes what is left of a run whose supervisor has ended. It is no error if nothing is left.
 pub fn clean_up_after(id: &str) {
     let base = base();
-    remove(&base.join(format!("{MAKING}{id}")));
+    let _ = remove(&base.join(format!("{MAKING}{id}")));
     // The lock is held during the cleanup, so that a run that starts now does not clean up the same folder.
     let _lock = lock_in(&base.join(id));
     clean(id, &base.join(id));
 }
 
-/// Removes containers, stores and folder of a run. It is no error if nothing is left. Tells whether nothing is left.
+/// Writes a line about what a cleanup leaves to standard error.
+fn complain(line: &str) {
+    file::complain(&format!("crossdock: {line}\n"));
+}
+
+/// Does what [`clean_saying`] does for a run that ends in order, and also says which stores are no longer at their
+/// places. A cleanup after a killed run does not say this, because an earlier cleanup may have removed the stores.
+pub fn clean_at_end(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
+    super::files::missing(path).iter().for_each(|line| say(line));
+    clean_saying(id, path, say)
+}
+
+/// Does what [`clean_saying`] does. What is left is said on standard error.
 pub fn clean(id: &str, path: &Path) -> bool {
+    clean_saying(id, path, &complain)
+}
+
+/// Removes containers, stores and folder of a run. It is no error if nothing is left. Tells whether nothing is left.
+/// Calls `say` with a line about everything that stays.
+pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
     let are_containers_gone = match fs::read_to_string(path.join("engine")) {
         Ok(name) => engine::by_name(name.trim()).is_none_or(|engine| engine.clean(id)),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     processes::kill_marked(id);
     // The stores take memory, so they are removed even if the engine does not answer.
-    let are_stores_gone = super::files::clean(path);
-    if !(are_containers_gone && are_stores_gone) {
+    let left = super::files::clean(path);
+    left.iter().for_each(|line| say(line));
+    if !are_containers_gone {
+        say(&format!("containers of run {id} may be left, as their engine does not answer; the next run tries again"));
+    }
+    if !(are_containers_gone && left.is_empty()) {
         // The run's folder stays, with the engine's name and the list of stores in it, so that the next run on this
         // host removes what is left.
         return false;
     }
-    let is_gone = remove(path);
+    let removed = remove(path);
     // The parent folders are removed with the last run. While other runs have folders in them, these calls fail.
     for above in path.ancestors().skip(1).take(2) {
         let _ = fs::remove_dir(above);
     }
-    is_gone
+    if let Err(error) = &removed {
+        say(&format!("{} cannot be removed: {error}; the next run tries again", path.display()));
+    }
+    removed.is_ok()
 }
 
-/// Removes a folder, and tells whether it is gone. It tries twice, because a daemon that is ending may still make a
-/// file in it.
-pub fn remove(path: &Path) -> bool {
-    for _ in 0..2 {
-        match fs::remove_dir_all(path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => std::thread::sleep(std::time::Duration::from_millis(50)),
-            _ => return true,
-        }
-    }
-    false
+/// Removes a folder. It is no error if the folder does not exist. The function tries twice, because a daemon that is
+/// ending may still make a file in the folder.
+fn remove(path: &Path) -> io::Result<()> {
+    let try_once = || match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    };
+    try_once().or_else(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        try_once()
+    })
 }
 
 /// Cleans up after runs whose two processes, front and supervisor, were killed, and after runs that a reset of the
-/// machine ended. Gives the ids of the runs of which nothing is left.
+/// machine ended. Gives the ids of the runs of which nothing is left. What is left of a run is said on standard error.
 pub fn clean_dead() -> Vec<String> {
-    clean_dead_in(&base())
+    clean_dead_in(&base(), &complain)
 }
 
-fn clean_dead_in(base: &Path) -> Vec<String> {
+/// Does what [`clean_dead`] does, without saying what is left.
+pub fn clean_dead_quietly() {
+    clean_dead_in(&base(), &|_| ());
+}
+
+fn clean_dead_in(base: &Path, say: &dyn Fn(&str)) -> Vec<String> {
     let mut cleaned = Vec::new();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
@@ -187,14 +216,14 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
             // or removed. So the folder is removed only if it is older than a minute.
             let age = entry.metadata().ok().and_then(|m| m.modified().ok()).and_then(|t| t.elapsed().ok());
             if age.is_some_and(|a| a.as_secs() > 60) {
-                remove(&path);
+                let _ = remove(&path);
             }
             continue;
         }
         // A lock file that has no name any more belongs to a run that has ended normally and has removed its folder
         // since the folders were listed. Nothing is left of such a run, so it does not count as dead.
         let of_dead = |lock: File| try_lock(&lock).unwrap_or(false) && lock.metadata().is_ok_and(|m| m.nlink() > 0);
-        if lock.is_ok_and(of_dead) && clean(&id, &path) {
+        if lock.is_ok_and(of_dead) && clean_saying(&id, &path, say) {
             cleaned.push(id);
         }
     }
@@ -204,6 +233,7 @@ fn clean_dead_in(base: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::files::make_store;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
@@ -216,7 +246,7 @@ mod tests {
             let cleaning = scope.spawn(|| {
                 let (mut cleaned, started) = (Vec::new(), std::time::Instant::now());
                 while started.elapsed().as_secs() < 30 && !done.load(Ordering::Relaxed) {
-                    cleaned.append(&mut clean_dead_in(&base));
+                    cleaned.append(&mut clean_dead_in(&base, &complain));
                 }
                 cleaned
             });
@@ -224,7 +254,7 @@ mod tests {
                 let made = RunFolder::make_in(&base, &format!("w-{n}")).unwrap();
                 assert!(made.path.join("lock").exists(), "run {n} has its folder");
                 assert!(made.path.ends_with(&made.id));
-                remove(&made.path);
+                remove(&made.path).unwrap();
             }
             done.store(true, Ordering::Relaxed);
             assert_eq!(cleaning.join().unwrap(), Vec::<String>::new());
@@ -243,7 +273,7 @@ mod tests {
         let dead = RunFolder::make_in(&base, "dead").unwrap();
         let (id, path) = (dead.id.clone(), dead.path.clone());
         drop(dead);
-        assert_eq!(clean_dead_in(&base), [id]);
+        assert_eq!(clean_dead_in(&base, &complain), [id]);
         assert!(!path.exists() && living.path.join("lock").exists());
         drop(living);
         fs::remove_dir_all(&above).unwrap();
@@ -256,16 +286,15 @@ mod tests {
         let base = above.join("crossdock/runs");
         let dead = RunFolder::make_in(&base, "dead").unwrap();
         let (path, store) = (dead.path.clone(), above.join("crossdock-files-dead"));
-        fs::create_dir(&store).unwrap();
-        fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
+        make_store(&path.join("stores"), &store).unwrap();
         // The engine's name cannot be read, so `clean` cannot ask the engine for containers.
         fs::create_dir(path.join("engine")).unwrap();
         drop(dead);
-        assert_eq!(clean_dead_in(&base), Vec::<String>::new(), "the run has not been cleaned up");
+        assert_eq!(clean_dead_in(&base, &complain), Vec::<String>::new(), "the run has not been cleaned up");
         assert!(!store.exists(), "the store still takes memory");
         assert!(path.join("lock").exists(), "the next run cannot remove the containers");
         fs::remove_dir(path.join("engine")).unwrap();
-        assert_eq!(clean_dead_in(&base), ["dead"]);
+        assert_eq!(clean_dead_in(&base, &complain), ["dead"]);
         assert!(!path.exists());
         fs::remove_dir_all(&above).unwrap();
     }
@@ -274,6 +303,7 @@ mod tests {
 #[cfg(all(test, feature = "faults"))]
 mod failing_calls {
     use super::*;
+    use crate::run::files::make_store;
     use crossdock_os::faults;
     use std::time::Duration;
 
@@ -287,18 +317,18 @@ mod failing_calls {
             File::open(&living.path).unwrap().set_modified(long_ago).unwrap();
             let dead = RunFolder::make_in(&base, "dead").unwrap();
             let (path, store) = (dead.path.clone(), above.path().join("crossdock-files-dead"));
-            std::fs::create_dir(&store).unwrap();
-            std::fs::write(path.join("stores"), format!("{}\n", store.display())).unwrap();
+            make_store(&path.join("stores"), &store).unwrap();
+            std::fs::write(store.join("file"), "x").unwrap();
             dead.note_engine("process").unwrap();
             drop(dead);
             attempt.arm();
-            clean_dead_in(&base);
+            clean_dead_in(&base, &complain);
             let hit = attempt.disarm();
             assert!(living.path.join("lock").exists(), "{hit:?}: the folder of a living run is gone");
-            clean_dead_in(&base);
+            clean_dead_in(&base, &complain);
             assert!(!path.exists(), "{hit:?}: the dead run's folder is left");
             assert!(!store.exists(), "{hit:?}: the dead run's store is left");
-            remove(&living.path);
+            remove(&living.path).unwrap();
         });
         assert!(["open", "read_file", "unlink", "flock"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }

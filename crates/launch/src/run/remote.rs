@@ -90,7 +90,7 @@ fn sweep(id: &str) -> u8 {
         if Instant::now() > end {
             return code::SYSTEM;
         }
-        folder::clean_dead();
+        folder::clean_dead_quietly();
         thread::sleep(Duration::from_millis(20));
     }
     code::OK
@@ -245,6 +245,7 @@ pub fn part_supervisor() -> u8 {
         return code::SYSTEM;
     };
     let sender = MessageSender::new();
+    let alarm = |text: &str| sender.say(&FromPart::Alarm(text.to_owned()));
     let refuse = |refused: PartRefusal| {
         let code = refused.code;
         sender.say(&FromPart::from(refused));
@@ -258,7 +259,7 @@ pub fn part_supervisor() -> u8 {
                 Ok((part, grace)) => ServingPart::new(part, grace, &receiver, &sender).go(),
                 Err(refused) => {
                     // Everything is removed before the run's supervisor learns of the failure.
-                    folder::clean(&order.id, &path);
+                    folder::clean_saying(&order.id, &path, &alarm);
                     refuse(refused)
                 }
             }
@@ -487,8 +488,9 @@ impl<'a> ServingPart<'a> {
         // change.
         processes::kill_descendants(&self.part.helpers(), Duration::from_secs(5));
         let sender = self.sender;
-        let figures = self.part.end(&|text| sender.say(&FromPart::Alarm(text.to_owned())));
-        folder::clean(&self.part.folder.id, &self.part.folder.path);
+        let alarm = |text: &str| sender.say(&FromPart::Alarm(text.to_owned()));
+        let figures = self.part.end(&alarm);
+        folder::clean_at_end(&self.part.folder.id, &self.part.folder.path, &alarm);
         sender.say(&FromPart::Left(Box::new(figures)));
         code
     }

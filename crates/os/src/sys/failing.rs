@@ -43,6 +43,7 @@ pub(crate) mod fs {
         flock(file: impl AsFd, how: FlockOperation) -> () = "flock", rustix::fs::flock;
         statx(at: impl AsFd, path: impl Arg, flags: AtFlags, wanted: StatxFlags) -> Statx = "statx", rustix::fs::statx;
         rename(from: impl Arg, to: impl Arg) -> () = "rename", rustix::fs::rename;
+        renameat(a: impl AsFd, from: impl Arg, b: impl AsFd, to: impl Arg) -> () = "rename", rustix::fs::renameat;
         renameat_with(a: impl AsFd, from: impl Arg, b: impl AsFd, to: impl Arg, flags: RenameFlags) -> () = "rename", rustix::fs::renameat_with;
     }
 

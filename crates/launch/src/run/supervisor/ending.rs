@@ -81,7 +81,7 @@ impl Run {
             summary.figures.add(figures);
         }
         self.kept = None;
-        folder::clean(&self.part.folder.id, &self.part.folder.path);
+        folder::clean_at_end(&self.part.folder.id, &self.part.folder.path, &|text| self.view.alarm(text));
         if self.options.json {
             say(&summary.json());
         } else if summary.reason.is_some() || self.options.show != Show::Quiet {
