@@ -118,6 +118,26 @@ pub fn leave_stream(number: i32) {
     }
 }
 
+/// From now on, programs that this process starts do not inherit the descriptors that it has now, except the three
+/// standard streams.
+pub fn pass_no_descriptors() {
+    // SAFETY: the call sets a flag of open descriptors. It closes none and uses no memory of this process.
+    let marked = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if marked != 0 {
+        mark_listed_descriptors();
+    }
+}
+
+/// Does the same as [`pass_no_descriptors`] on kernels before 5.11.
+fn mark_listed_descriptors() {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<i32> = list.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: the call sets a flag of a descriptor. If the descriptor is closed meanwhile, the call fails.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
 /// The process id of this process's parent.
 pub fn parent() -> i32 {
     rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get())
@@ -196,5 +216,14 @@ mod tests {
     fn threads_are_counted_or_unknown_and_never_none_at_all() {
         assert!(threads().is_some_and(|count| count >= 1));
         assert_eq!(threads_in("/proc/self/there-is-no-such-folder"), None);
+    }
+
+    #[test]
+    fn descriptors_that_are_listed_are_marked_one_by_one() {
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let marked = || rustix::io::fcntl_getfd(&read).unwrap().contains(rustix::io::FdFlags::CLOEXEC);
+        assert!(!marked());
+        mark_listed_descriptors();
+        assert!(marked());
     }
 }
