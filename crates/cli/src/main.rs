@@ -38,6 +38,8 @@ fn main() -> ExitCode {
     // The caller's open files are not for the containers, daemons and tasks that this program starts. What this program
     // passes on purpose, it passes by `spawn::inherit` or by a message.
     child::pass_no_descriptors();
+    // A caller that ignores SIGCHLD passes this setting on.
+    child::keep_ended_children();
     let code = match args::parse() {
         Command::Run(options) => run::run(&options),
         Command::Supervise => crossdock_launch::run::supervisor(),

@@ -213,6 +213,14 @@ fn on_a_terminal_the_view_has_colours_and_rates_and_without_colours_none() {
 }
 
 #[test]
+fn a_caller_that_ignores_sigchld_gets_the_exit_code_of_the_task() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'exit 3'}\n");
+    let run = finish(place.start_by(&["env", "--ignore-signal=CHLD"], "process", &[]));
+    assert_eq!(run.code, 3, "{}\n{}", run.err, run.out);
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {

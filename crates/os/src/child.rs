@@ -95,6 +95,13 @@ pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }
 
+/// From now on, the kernel keeps the status of each child that ends until this process has waited for the child. A
+/// process that was started with SIGCHLD ignored needs this call before it can learn how a child ended.
+pub fn keep_ended_children() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Reaps all children that have ended.
 pub fn reap_all() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
