@@ -221,6 +221,20 @@ fn a_caller_that_ignores_sigchld_gets_the_exit_code_of_the_task() {
 }
 
 #[test]
+fn the_supervisor_and_the_tasks_are_not_in_the_session_of_the_terminal() {
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'cut -d\" \" -f1,6 /proc/$PPID/stat; (: < /dev/tty) || echo no terminal'}\n",
+    );
+    let on_terminal = ["sh", "-c", "script -qec \"$*\" /dev/null", "sh"];
+    let run = finish(place.start_by(&on_terminal, "process", &[]));
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    let log = place.log("a");
+    let (process, session) = log.lines().next().and_then(|line| line.split_once(' ')).expect("two numbers");
+    assert!(process == session && log.contains("no terminal"), "{log}");
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {

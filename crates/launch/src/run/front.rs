@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -57,15 +57,12 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
-    let mut child = spawn::start(
-        Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which
-            // passes the signal on.
-            .process_group(0),
-    )
-    .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped());
+    // The terminal's Ctrl-C and hang-up reach only the front, which passes the signal on.
+    spawn::own_session(&mut command);
+    let mut child =
+        spawn::start(&mut command).map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
