@@ -102,6 +102,20 @@ pub fn keep_ended_children() {
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
+/// Those of `signals` that this process does not ignore, and SIGTERM in any case. A program such as `nohup` starts
+/// another program with a signal ignored, so that the signal does not end it.
+pub fn not_ignored(signals: &[i32]) -> Vec<i32> {
+    let ignored = |signal: i32| {
+        let mut present = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: without a new action, the call only writes the present action, and zeros are a valid one too.
+        unsafe {
+            libc::sigaction(signal, std::ptr::null(), present.as_mut_ptr()) == 0
+                && present.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    };
+    signals.iter().copied().filter(|signal| *signal == libc::SIGTERM || !ignored(*signal)).collect()
+}
+
 /// Reaps all children that have ended.
 pub fn reap_all() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
@@ -232,5 +246,14 @@ mod tests {
         assert!(!marked());
         mark_listed_descriptors();
         assert!(marked());
+    }
+
+    #[test]
+    fn an_ignored_signal_is_left_out() {
+        let of_two = || not_ignored(&[libc::SIGURG, libc::SIGWINCH]);
+        assert_eq!(of_two(), [libc::SIGURG, libc::SIGWINCH]);
+        // SAFETY: ignoring a signal runs no code of ours. No other test uses SIGURG.
+        unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
+        assert_eq!(of_two(), [libc::SIGWINCH]);
     }
 }

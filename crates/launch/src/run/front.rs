@@ -80,12 +80,13 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     }
 }
 
-/// Gives a descriptor from which one byte can be read for each signal.
+/// Gives a descriptor from which one byte can be read for each signal. Signals that this process was started with
+/// ignored, for example by `nohup`, stay ignored.
 fn signals() -> std::io::Result<OwnedFd> {
     let (read, write) = pipe::pipe().map_err(|e| e.reason())?;
     // A thread writes each signal's number into a pipe, so that `poll` can wait for signals and for the child at the
     // same time.
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = signal_hook::iterator::Signals::new(child::not_ignored(&[SIGINT, SIGTERM, SIGHUP]))?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             let _ = pipe::write(&write, &[signal as u8]);
