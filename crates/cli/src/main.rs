@@ -32,8 +32,14 @@ mod web;
 use std::process::ExitCode;
 
 use args::Command;
+use crossdock_os::child;
 
 fn main() -> ExitCode {
+    // The caller's open files are not for the containers, daemons and tasks that this program starts. What this program
+    // passes on purpose, it passes by `spawn::inherit` or by a message.
+    child::pass_no_descriptors();
+    // A caller that ignores SIGCHLD passes this setting on.
+    child::keep_ended_children();
     let code = match args::parse() {
         Command::Run(options) => run::run(&options),
         Command::Supervise => crossdock_launch::run::supervisor(),

@@ -215,6 +215,18 @@ fn both_killed_at_once_are_cleaned_up_after_by_the_next_run() {
 }
 
 #[test]
+fn a_descriptor_of_the_caller_does_not_reach_a_task() {
+    for engine in engines() {
+        let place =
+            Place::new("workflow: w\ntasks:\n  a: {command: '[ -e /proc/self/fd/7 ] && echo open || echo closed'}\n");
+        let run = finish(place.start_by(&["sh", "-c", "exec \"$@\" 7</", "sh"], engine, &[]));
+        assert_eq!(run.code, 0, "{engine}\n{}\n{}", run.err, run.out);
+        assert_eq!(place.log("a"), "closed\n", "{engine}");
+        place.assert_nothing_left(engine);
+    }
+}
+
+#[test]
 fn two_runs_at_once_do_not_meet() {
     for engine in engines() {
         let place = Place::new(

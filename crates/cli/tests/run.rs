@@ -229,6 +229,63 @@ fn on_a_terminal_the_view_has_colours_and_rates_and_without_colours_none() {
 }
 
 #[test]
+fn a_caller_that_ignores_sigchld_gets_the_exit_code_of_the_task() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'exit 3'}\n");
+    let run = finish(place.start_by(&["env", "--ignore-signal=CHLD"], "process", &[]));
+    assert_eq!(run.code, 3, "{}\n{}", run.err, run.out);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn the_supervisor_and_the_tasks_are_not_in_the_session_of_the_terminal() {
+    let place = Place::new(
+        "workflow: w\ntasks:\n  a: {command: 'cut -d\" \" -f1,6 /proc/$PPID/stat; (: < /dev/tty) || echo no terminal'}\n",
+    );
+    let on_terminal = ["sh", "-c", "script -qec \"$*\" /dev/null", "sh"];
+    let run = finish(place.start_by(&on_terminal, "process", &[]));
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    let log = place.log("a");
+    let (process, session) = log.lines().next().and_then(|line| line.split_once(' ')).expect("two numbers");
+    assert!(process == session && log.contains("no terminal"), "{log}");
+    place.assert_nothing_left("process");
+}
+
+/// Gives the set of signals that `/proc/PID/status` lists under `name`.
+fn signals_of(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+}
+
+#[test]
+fn a_signal_that_the_caller_ignores_stays_ignored_except_sigterm() {
+    const HANG_UP: u64 = 1;
+    const TERMINATION: u64 = 1 << 14;
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; until [ -e go ]; do sleep 0.05; done'}\n");
+    let nohup = ["env", "--ignore-signal=HUP", "--ignore-signal=TERM"];
+    let child = place.start_by(&nohup, "process", &[]);
+    place.await_log("a", "ready");
+    signal(child.id(), Signal::HUP);
+    assert_eq!(signals_of(child.id(), "SigIgn:") & HANG_UP, HANG_UP, "run");
+    fs::write(place.path().join("go"), "").unwrap();
+    let run = finish(child);
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    let child = place.command_by(&nohup, &["ps", "-w"]).spawn().unwrap();
+    until("`ps -w` to catch SIGTERM", || signals_of(child.id(), "SigCgt:") & TERMINATION != 0);
+    let ignored = signals_of(child.id(), "SigIgn:") & HANG_UP;
+    signal(child.id(), Signal::TERM);
+    assert_eq!((finish(child).code, ignored), (0, HANG_UP), "ps -w");
+    let socket = place.path().join("d/endpoint.sock").display().to_string();
+    let mut daemon = place.command_by(&nohup, &["serve", "--ready", "--socket", &socket]).spawn().unwrap();
+    use std::io::Read;
+    daemon.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let blocked = signals_of(daemon.id(), "SigBlk:") & (HANG_UP | TERMINATION);
+    signal(daemon.id(), Signal::TERM);
+    assert_eq!((finish(daemon).code, blocked), (0, TERMINATION), "serve");
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {

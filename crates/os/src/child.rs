@@ -95,6 +95,27 @@ pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }
 
+/// From now on, the kernel keeps the status of each child that ends until this process has waited for the child. A
+/// process that was started with SIGCHLD ignored needs this call before it can learn how a child ended.
+pub fn keep_ended_children() {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Those of `signals` that this process does not ignore, and SIGTERM in any case. A program such as `nohup` starts
+/// another program with a signal ignored, so that the signal does not end it.
+pub fn not_ignored(signals: &[i32]) -> Vec<i32> {
+    let ignored = |signal: i32| {
+        let mut present = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: without a new action, the call only writes the present action, and zeros are a valid one too.
+        unsafe {
+            libc::sigaction(signal, std::ptr::null(), present.as_mut_ptr()) == 0
+                && present.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    };
+    signals.iter().copied().filter(|signal| *signal == libc::SIGTERM || !ignored(*signal)).collect()
+}
+
 /// Reaps all children that have ended.
 pub fn reap_all() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
@@ -115,6 +136,26 @@ pub fn leave_stream(number: i32) {
         // SAFETY: the call replaces one of the three standard descriptors, which no value owns, by a copy of an open
         // descriptor.
         unsafe { libc::dup2(nothing.as_raw_fd(), number.clamp(0, 2)) };
+    }
+}
+
+/// From now on, programs that this process starts do not inherit the descriptors that it has now, except the three
+/// standard streams.
+pub fn pass_no_descriptors() {
+    // SAFETY: the call sets a flag of open descriptors. It closes none and uses no memory of this process.
+    let marked = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if marked != 0 {
+        mark_listed_descriptors();
+    }
+}
+
+/// Does the same as [`pass_no_descriptors`] on kernels before 5.11.
+fn mark_listed_descriptors() {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers: Vec<i32> = list.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: the call sets a flag of a descriptor. If the descriptor is closed meanwhile, the call fails.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
@@ -196,5 +237,23 @@ mod tests {
     fn threads_are_counted_or_unknown_and_never_none_at_all() {
         assert!(threads().is_some_and(|count| count >= 1));
         assert_eq!(threads_in("/proc/self/there-is-no-such-folder"), None);
+    }
+
+    #[test]
+    fn descriptors_that_are_listed_are_marked_one_by_one() {
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let marked = || rustix::io::fcntl_getfd(&read).unwrap().contains(rustix::io::FdFlags::CLOEXEC);
+        assert!(!marked());
+        mark_listed_descriptors();
+        assert!(marked());
+    }
+
+    #[test]
+    fn an_ignored_signal_is_left_out() {
+        let of_two = || not_ignored(&[libc::SIGURG, libc::SIGWINCH]);
+        assert_eq!(of_two(), [libc::SIGURG, libc::SIGWINCH]);
+        // SAFETY: ignoring a signal runs no code of ours. No other test uses SIGURG.
+        unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
+        assert_eq!(of_two(), [libc::SIGWINCH]);
     }
 }

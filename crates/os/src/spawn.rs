@@ -44,6 +44,15 @@ pub fn start(command: &mut Command) -> std::io::Result<Child> {
     command.spawn()
 }
 
+/// Starts the program as the leader of a new session without a terminal. No signal of a terminal reaches the program,
+/// and no terminal stops the program or its descendants.
+pub fn own_session(command: &mut Command) {
+    // SAFETY: the closure makes one plain system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?));
+    }
+}
+
 /// Passes a descriptor to the program, which inherits it as descriptor `number`.
 pub fn inherit(command: &mut Command, descriptor: OwnedFd, number: i32) {
     // SAFETY: the closure makes only plain system calls between fork and exec. It owns the descriptor, so the

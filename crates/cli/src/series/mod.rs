@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{Observer, Session, Status};
+use crossdock_os::child;
 
 use crate::names;
 use crate::table::complain;
@@ -25,10 +26,10 @@ pub struct StopSignal(Arc<AtomicUsize>);
 
 impl StopSignal {
     /// From this call on, Ctrl-C, SIGTERM and hang-up only note the signal, so that this program can clean up before it
-    /// ends.
+    /// ends. A signal that was ignored when this program was started stays ignored, except SIGTERM.
     pub fn on_signals() -> Result<Self, String> {
         let asked = Arc::new(AtomicUsize::new(0));
-        for signal in [2, 15, 1] {
+        for signal in child::not_ignored(&[2, 15, 1]) {
             signal_hook::flag::register_usize(signal, Arc::clone(&asked), signal as usize)
                 .map_err(|e| format!("cannot take signal {signal}: {e}"))?;
         }

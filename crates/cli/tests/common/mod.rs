@@ -69,8 +69,16 @@ impl Place {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_crossdock"));
-        command.args(arguments).current_dir(self.path()).env("CROSSDOCK_RUNS", self.path().join("r"));
+        self.command_by(&[], arguments)
+    }
+
+    /// Gives the command `crossdock ARGUMENTS`, which the program `by` executes; an empty list means no such program.
+    /// The command begins with the default action for each signal, whatever started these tests.
+    pub fn command_by(&self, by: &[&str], arguments: &[&str]) -> Command {
+        let words: Vec<&str> = [by, &[env!("CARGO_BIN_EXE_crossdock")], arguments].concat();
+        let mut command = Command::new(words[0]);
+        crossdock_os::spawn::default_signals(&mut command);
+        command.args(&words[1..]).current_dir(self.path()).env("CROSSDOCK_RUNS", self.path().join("r"));
         command.env_remove("CROSSDOCK_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         fs::create_dir_all(self.path().join("r")).unwrap();
         command
@@ -78,9 +86,14 @@ impl Place {
 
     /// Starts `crossdock run workflow.yaml --engine ENGINE …`.
     pub fn start(&self, engine: &str, more: &[&str]) -> Child {
+        self.start_by(&[], engine, more)
+    }
+
+    /// Starts the same command as [`Self::start`] by the program `by`.
+    pub fn start_by(&self, by: &[&str], engine: &str, more: &[&str]) -> Child {
         let mut arguments = vec!["run", "workflow.yaml", "--engine", engine];
         arguments.extend(more);
-        let child = self.command(&arguments).spawn().unwrap();
+        let child = self.command_by(by, &arguments).spawn().unwrap();
         self.started.lock().unwrap().push(child.id());
         child
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use crossdock_os::{Deadline, event, spawn};
+use crossdock_os::{Deadline, child, event, spawn};
 use crossdock_shim::detect::MpiInstallation;
 use crossdock_shim::message::{End, Message, Order, ReceiveResult, receive, send};
 
@@ -28,7 +28,7 @@ const SETTLING: Duration = Duration::from_millis(300);
 /// How long the front waits for a rank's failure report if the ends of some ranks are not reported yet. This time is
 /// longer than `SETTLING`, because reports take longer on a busy host.
 const LATE: Duration = Duration::from_secs(3);
-/// The numbers of the signals that are passed on to the launcher.
+/// The numbers of the signals that are passed on to the launcher, except those that the front was started with ignored.
 const PASSED: [i32; 9] = [1, 2, 3, 10, 12, 15, 18, 20, 28];
 
 /// Runs an MPI job and returns the exit code.
@@ -44,7 +44,8 @@ pub fn mpirun(options: &Options) -> u8 {
 
 fn run(options: &Options) -> Result<u8, (u8, Failure)> {
     // The signals are blocked before anything is started, so that no signal can interrupt a start.
-    let signals = event::signalfd(&PASSED).map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
+    let signals = event::signalfd(&child::not_ignored(&PASSED))
+        .map_err(|e| (code::SYSTEM, failure(e.to_string(), "look at the limits")))?;
     if options.launcher == "srun" && !hosts::in_slurm() {
         return Err(usage(
             "--launcher srun starts ranks in an allocation of Slurm, and this is none",

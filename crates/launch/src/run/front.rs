@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -57,15 +57,12 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
-    let mut child = spawn::start(
-        Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            // The supervisor gets its own process group, so that the terminal's Ctrl-C reaches only the front, which
-            // passes the signal on.
-            .process_group(0),
-    )
-    .map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped());
+    // The terminal's Ctrl-C and hang-up reach only the front, which passes the signal on.
+    spawn::own_session(&mut command);
+    let mut child =
+        spawn::start(&mut command).map_err(|e| trouble(&format!("cannot start {}", program.display()), &e))?;
     let mut pipe = child.stdin.take().ok_or("the supervisor has no standard input")?;
     let front = std::process::id();
     let order = Order { id: id.to_owned(), front, options: options.clone(), text_bytes: text.len() };
@@ -83,12 +80,13 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     }
 }
 
-/// Gives a descriptor from which one byte can be read for each signal.
+/// Gives a descriptor from which one byte can be read for each signal. Signals that this process was started with
+/// ignored, for example by `nohup`, stay ignored.
 fn signals() -> std::io::Result<OwnedFd> {
     let (read, write) = pipe::pipe().map_err(|e| e.reason())?;
     // A thread writes each signal's number into a pipe, so that `poll` can wait for signals and for the child at the
     // same time.
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = signal_hook::iterator::Signals::new(child::not_ignored(&[SIGINT, SIGTERM, SIGHUP]))?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             let _ = pipe::write(&write, &[signal as u8]);

@@ -84,7 +84,9 @@ const SIGCHLD: i32 = 17;
 /// Runs the keeper until a signal tells it to end, or until the broker of a private daemon ends because no member uses
 /// it.
 pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
-    let signals = signalfd(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(why)?;
+    // A signal that this process was started with ignored, for example by `nohup`, stays ignored.
+    let ends = child::not_ignored(&[SIGTERM, SIGINT, SIGHUP]);
+    let signals = signalfd(&[&ends[..], &[SIGCHLD]].concat()).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
     let mut failures = 0;
