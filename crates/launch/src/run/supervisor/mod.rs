@@ -105,6 +105,7 @@ pub fn supervisor() -> u8 {
     // The process gets its own session, so that it gets no signal and no hang-up from the terminal and obeys only the
     // front's messages.
     child::leave_session();
+    child::raise_own_descriptor_limit();
     let _ = child::adopt_orphans();
     // Slurm sends signals to every process of a job. The supervisor must not end by such a signal, because it obeys
     // only the front and must clean up at the end.
