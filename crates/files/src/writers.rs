@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crossdock_os::fanotify::OpenWatch;
@@ -21,13 +22,23 @@ pub(crate) struct Writers {
     openers: Option<OpenWatch>,
     /// Maps the id of each process that has opened files to a descriptor of the process. A process has one descriptor
     /// here, however many files it opens.
-    processes: HashMap<i32, OwnedFd>,
+    processes: HashMap<i32, Arc<OwnedFd>>,
     /// As soon as this many processes are known, the service removes the dead ones from `processes`.
     many: usize,
+    /// The processes that are to be removed from `processes`, if there are such processes.
+    leaving: Option<Leaving>,
     /// For each inode number of a file that was closed after writing: how the file was closed, and when the close was
     /// noted.
     closed: HashMap<u64, (Closed, SystemTime)>,
     own: i32,
+}
+
+/// Dead processes whose last events may still wait in the kernel's queue.
+#[derive(Debug)]
+struct Leaving {
+    dead: HashSet<i32>,
+    /// How many events of the queue can still be events of these processes.
+    events: usize,
 }
 
 /// How a file was closed.
@@ -46,7 +57,7 @@ impl Writers {
     pub(crate) fn new() -> Self {
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let openers = OpenWatch::new().ok();
-        Self { openers, processes: HashMap::new(), many: MANY, closed: HashMap::new(), own }
+        Self { openers, processes: HashMap::new(), many: MANY, leaving: None, closed: HashMap::new(), own }
     }
 
     /// Tells whether the kernel reports writers.
@@ -69,6 +80,7 @@ impl Writers {
     pub(crate) fn give_up(&mut self) {
         self.openers = None;
         self.processes.clear();
+        self.leaving = None;
     }
 
     /// Gives a copy of the descriptor that is readable when the kernel has reported an open or a close; `None` if the
@@ -77,29 +89,37 @@ impl Writers {
         self.openers.as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Notes the opens and closes that the kernel reports, and lets the waiting opens continue.
+    /// Notes the oldest opens and closes that the kernel reports, and lets the waiting opens continue. Gives the number
+    /// of events that it has taken from the kernel. It takes only a part of a long queue, so that it ends although
+    /// programs go on opening files; the descriptor stays readable.
     ///
     /// When a writer closes a file, this function looks at the writer's process immediately, and not at the
     /// publication, which may come much later. A process that is killed only after its close has finished the file, so
     /// such a file must not count as the file of a killed writer.
-    pub(crate) fn take_in(&mut self) {
-        let Some(openers) = &self.openers else { return };
-        // The events of a process come before its end. So this read returns the last events of each process that is
-        // dead now.
-        let is_many = self.processes.len() >= self.many;
-        let dead = if is_many { self.dead() } else { HashSet::new() };
-        for event in openers.read() {
+    pub(crate) fn take_in(&mut self) -> usize {
+        let Some(openers) = &self.openers else { return 0 };
+        if self.leaving.is_none() && self.processes.len() >= self.many {
+            // The events of a process come before its end. So the last event of each process that is dead now is in the
+            // queue now, or was read before.
+            let dead = self.dead();
+            self.leaving = Some(Leaving { dead, events: openers.waiting() });
+        }
+        let (events, taken) = openers.read();
+        for event in events {
             // The service opens files only for reading, so it is never a writer.
             if event.pid == self.own && !event.closed {
                 continue;
             }
-            if let Some((pid, pidfd)) = event.process {
+            if let Some(pidfd) = event.process {
                 if event.closed {
-                    self.processes.entry(pid).or_insert(pidfd);
+                    self.processes.entry(event.pid).or_insert(pidfd);
                 } else {
-                    // This process waits for the answer to its open, so it is alive. An older entry under `pid` may be
-                    // that of a dead process, so it is replaced.
-                    self.processes.insert(pid, pidfd);
+                    // This process waits for the answer to its open, so it is alive. An older entry under its number
+                    // may be that of a dead process, so it is replaced.
+                    self.processes.insert(event.pid, pidfd);
+                    if let Some(leaving) = &mut self.leaving {
+                        leaving.dead.remove(&event.pid);
+                    }
                 }
             }
             if let Some(pidfd) = self.processes.get(&event.pid).filter(|_| event.closed) {
@@ -112,11 +132,27 @@ impl Writers {
                 }
             }
         }
-        if is_many {
-            // A new process may have the number of a dead one by now. So an entry is removed only if its own process is
-            // dead.
-            self.processes.retain(|pid, pidfd| !(dead.contains(pid) && process::is_dead(pidfd)));
-            self.many = MANY.max(2 * self.processes.len());
+        if let Some(leaving) = &mut self.leaving {
+            // The kernel takes the event of a process that was killed inside `open` out of the queue. So fewer events
+            // than were counted may come.
+            leaving.events = leaving.events.saturating_sub(taken).min(openers.waiting());
+            if leaving.events == 0 {
+                self.processes.retain(|pid, _| !leaving.dead.contains(pid));
+                self.many = MANY.max(2 * self.processes.len());
+                self.leaving = None;
+            }
+        }
+        taken
+    }
+
+    /// Does the same as [`Writers::take_in`] for all events that wait at the call.
+    fn take_in_waiting(&mut self) {
+        let mut waiting = self.openers.as_ref().map_or(0, OpenWatch::waiting);
+        while waiting > 0 {
+            match self.take_in() {
+                0 => return,
+                taken => waiting = waiting.saturating_sub(taken),
+            }
         }
     }
 
@@ -128,7 +164,7 @@ impl Writers {
     /// Tells, after the last writer has closed the file, whether a writer was killed while it had the file open. `made`
     /// is the time at which the file was made, if the file system keeps this time.
     pub(crate) fn is_torn(&mut self, inode: u64, made: Option<SystemTime>) -> bool {
-        self.take_in();
+        self.take_in_waiting();
         match self.closed.remove(&inode) {
             None | Some((Closed::Well, _)) => false,
             // The killed writer had an older file open, which had the same inode number and was removed.
@@ -138,5 +174,41 @@ impl Writers {
                 true
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_os::testing::until;
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::MetadataExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_killed_writers_close_counts_although_many_events_wait_before_it() {
+        let mut writers = Writers::new();
+        // Only root learns of writers.
+        if !writers.are_known() {
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("crossdock-writers-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let files: Vec<File> = (0..300).map(|n| File::create(folder.join(n.to_string())).unwrap()).collect();
+        let script = "exec 3>torn; echo; exec sleep 600";
+        let mut writer = Command::new("sh");
+        let mut writer = writer.args(["-c", script]).current_dir(&folder).stdout(Stdio::piped()).spawn().unwrap();
+        BufReader::new(writer.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let inode = std::fs::metadata(folder.join("torn")).unwrap().ino();
+        writers.watch(&folder);
+        drop(files);
+        let waiting = |writers: &Writers| writers.openers.as_ref().unwrap().waiting();
+        until("all closes wait", || waiting(&writers) >= 300);
+        writer.kill().unwrap();
+        until("the close of the killed writer waits", || waiting(&writers) > 300);
+        assert!(writers.is_torn(inode, None));
+        writer.wait().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

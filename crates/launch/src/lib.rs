@@ -8,6 +8,7 @@ pub mod engine;
 pub mod file;
 pub mod graph;
 pub mod mpi;
+mod root;
 pub mod run;
 mod ssh;
 

@@ -3,7 +3,7 @@
 //! `UPDATE=1 cargo test -p crossdock-launch --test engines` writes the golden texts again.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crossdock_launch::engine::{self, Request, RunContext};
@@ -133,6 +133,60 @@ fn a_skeleton_has_links_mount_points_and_no_big_thing() {
     assert!(!root.join("etc/hosts").exists() && !root.join("run").exists(), "the root stays untouched");
     let binds: Vec<&str> = s.binds.iter().map(|(_, to)| to.as_str()).collect();
     assert_eq!(binds, ["/note.txt", "/opt", "/usr"]);
+}
+
+#[test]
+fn a_skeleton_changes_nothing_behind_a_link_that_leads_out_of_the_root() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = temporary.path();
+    let root = root(folder);
+    // The container has its own `/tmp`, so the folder outside lies elsewhere.
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let victim = outside.path();
+    fs::set_permissions(victim, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::create_dir(root.join("usr/lib64")).unwrap();
+    fs::create_dir(root.join("var")).unwrap();
+    for (target, link) in [
+        (victim.to_str().unwrap(), "out"),
+        ("usr/lib64", "lib64"),
+        ("/run", "var/run"),
+        ("../run/resolve/stub", "etc/resolv.conf"),
+        ("/empty", "inner"),
+    ] {
+        symlink(target, root.join(link)).unwrap();
+    }
+    let mut task = task(folder, Files::Root(root.clone()));
+    let mut made = 0;
+    let mut make = |points: [&str; 2], change: &dyn Fn()| {
+        change();
+        task.mounts.iter_mut().zip(points).for_each(|(mount, point)| mount.task = point.to_owned());
+        made += 1;
+        let at = folder.join(format!("skeleton-{made}"));
+        engine::Skeleton::make(&task, &at, false).map(|_| at)
+    };
+    let untouched = || {
+        assert_eq!(fs::read_dir(victim).unwrap().count(), 0);
+        assert_eq!(fs::metadata(victim).unwrap().permissions().mode() & 0o7777, 0o700);
+    };
+    for point in ["/out", "/out/new"] {
+        let error = make([point, "/data/in"], &|| ()).unwrap_err();
+        assert!(error.why.contains("the link /out ") && error.why.contains(victim.to_str().unwrap()), "{error}");
+        untouched();
+    }
+    // Links that stay in the root lead where they lead in the container.
+    let at = make(["/var/run/in", "/inner/new"], &|| ()).unwrap();
+    assert!(at.join("run/in").is_dir() && at.join("empty/new").is_dir());
+    assert_eq!(fs::read_link(at.join("lib64")).unwrap(), Path::new("usr/lib64"));
+    assert_eq!(fs::read_link(at.join("etc/resolv.conf")).unwrap(), Path::new("../run/resolve/stub"));
+    let at = make(["/lib64", "/bin"], &|| ()).unwrap();
+    assert!(at.join("usr").is_dir());
+    // If `etc` itself is a link, the files that engines write there are not made.
+    let etc = || {
+        fs::remove_dir_all(root.join("etc")).unwrap();
+        symlink(victim, root.join("etc")).unwrap();
+    };
+    make(["/data/in", "/data/out"], &etc).unwrap();
+    untouched();
 }
 
 #[test]

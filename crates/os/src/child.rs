@@ -5,6 +5,9 @@ use crate::sys;
 use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, WaitOptions};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a child ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,6 +186,35 @@ pub fn raise_descriptor_limit() -> u64 {
     allowed.unwrap_or(1 << 20)
 }
 
+/// The limit of open descriptors that programs get which this process starts; 0 if they get this process's limit.
+static LIMIT_FOR_PROGRAMS: AtomicU64 = AtomicU64::new(0);
+
+/// Raises this process's limit of open descriptors like [`raise_descriptor_limit`]. Programs that
+/// [`crate::spawn::start`] starts keep the limit that this process has now: a program that uses `select`, or closes
+/// each possible descriptor, may not work with the raised limit.
+pub fn raise_own_descriptor_limit() {
+    let before = descriptor_limit();
+    if raise_descriptor_limit() > before {
+        LIMIT_FOR_PROGRAMS.store(before, Ordering::Relaxed);
+    }
+}
+
+/// Lets the program start with the limit of open descriptors that [`raise_own_descriptor_limit`] has noted, if any.
+pub(crate) fn restore_descriptor_limit(command: &mut Command) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = LIMIT_FOR_PROGRAMS.load(Ordering::Relaxed);
+    if before == 0 {
+        return;
+    }
+    // SAFETY: the closure makes only plain system calls between fork and exec, on memory that no other code uses.
+    unsafe {
+        command.pre_exec(move || {
+            let maximum = getrlimit(Resource::Nofile).maximum;
+            Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(before), maximum })?)
+        });
+    }
+}
+
 /// From now on, a system call fails with EFBIG when a file would grow beyond this process's limit (`ulimit -f`).
 /// Without this call, the kernel would send a signal that ends the process. The function also raises the limit to its
 /// hard limit.
@@ -255,5 +287,24 @@ mod tests {
         // SAFETY: ignoring a signal runs no code of ours. No other test uses SIGURG.
         unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
         assert_eq!(of_two(), [libc::SIGWINCH]);
+    }
+
+    #[test]
+    fn programs_keep_the_limit_of_descriptors_that_this_process_had() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current == limit.maximum {
+            let lower = Rlimit { current: limit.maximum.map(|most| most - 1), ..limit };
+            setrlimit(Resource::Nofile, lower).unwrap();
+        }
+        let before = descriptor_limit();
+        raise_own_descriptor_limit();
+        assert!(descriptor_limit() > before);
+        // A second call must not take the raised limit for the earlier one.
+        raise_own_descriptor_limit();
+        let mut shell = Command::new("sh");
+        let shell = crate::spawn::start(shell.args(["-c", "ulimit -Sn"]).stdout(std::process::Stdio::piped())).unwrap();
+        let told = String::from_utf8(shell.wait_with_output().unwrap().stdout).unwrap();
+        assert_eq!(told.trim(), before.to_string());
     }
 }

@@ -4,7 +4,7 @@
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -86,6 +86,57 @@ pub fn folder_below(top: &Path, rest: &Path) -> OsResult<OwnedFd> {
         folder = sys::fs::openat(&folder, part, flags, Mode::empty()).context("open", named)?;
     }
     Ok(folder)
+}
+
+/// Makes the folder `rest` below the folder `top`, and the folders above it that do not exist. The folders that are
+/// made get this mode; existing folders stay as they are. If a part of `rest` is a symbolic link, the error is ENOTDIR.
+pub fn make_folder_below(top: &Path, rest: &Path, mode: u32) -> OsResult<OwnedFd> {
+    let named = || top.join(rest).display().to_string();
+    let mode = Mode::from_raw_mode(mode);
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = folder_below(top, Path::new(""))?;
+    for part in rest.components() {
+        let Component::Normal(part) = part else { return Err(OsError::new("mkdir", named(), Errno::INVAL)) };
+        let is_made = match sys::fs::mkdirat(&folder, part, mode) {
+            Err(Errno::EXIST) => false,
+            made => made.context("mkdir", named).map(|()| true)?,
+        };
+        // The mode of a folder that is open with `O_PATH` cannot be set.
+        let how = if is_made { OFlags::RDONLY } else { OFlags::PATH };
+        folder = sys::fs::openat(&folder, part, flags | how, Mode::empty()).context("open", named)?;
+        if is_made {
+            rustix::fs::fchmod(&folder, mode).context("fchmod", named)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Makes the empty file `rest` below the folder `top`, and the folders above it as [`make_folder_below`] does. If
+/// something has this name already, also a symbolic link, it stays as it is.
+pub fn make_file_below(top: &Path, rest: &Path, folder_mode: u32) -> OsResult<()> {
+    let named = || top.join(rest).display().to_string();
+    let Some(name) = rest.file_name() else { return Err(OsError::new("open", named(), Errno::INVAL)) };
+    let folder = make_folder_below(top, rest.parent().unwrap_or(Path::new("")), folder_mode)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match sys::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o666)) {
+        Err(Errno::EXIST) => Ok(()),
+        made => made.context("open", named).map(drop),
+    }
+}
+
+/// Opens the ordinary file `rest` below the folder `top` for reading. Symbolic links lead to the same places as for a
+/// process whose root folder is `top`. Gives `None` for a folder, a pipe or a device.
+pub fn open_in_root(top: &Path, rest: &Path) -> OsResult<Option<OwnedFd>> {
+    let named = || top.join(rest).display().to_string();
+    let root = folder_below(top, Path::new(""))?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = sys::fs::openat2(&root, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    let found = found.context("open", named)?;
+    let stat = rustix::fs::fstat(&found).context("fstat", named)?;
+    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+        return Ok(None);
+    }
+    reopen_read_only(&found).map(Some)
 }
 
 /// Opens an ordinary file for reading. Gives `None` for a folder, a symbolic link, a pipe or a device.
@@ -414,5 +465,43 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(private_folder(&path).unwrap_err().errno, Errno::PERM);
         std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_made_or_read_through_a_link_out_of_the_folder_and_no_mode_changes() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let base = std::env::temp_dir().join(format!("crossdock-below-{}", std::process::id()));
+        let (top, outside) = (base.join("top"), base.join("outside"));
+        std::fs::create_dir_all(top.join("own/etc")).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        let closed = std::fs::Permissions::from_mode(0o700);
+        for folder in [top.join("own"), outside.clone()] {
+            std::fs::set_permissions(folder, closed.clone()).unwrap();
+        }
+        std::fs::write(outside.join("secret"), "secret").unwrap();
+        std::fs::write(top.join("own/etc/users"), "users").unwrap();
+        symlink(&outside, top.join("out")).unwrap();
+        symlink("/own/etc", top.join("etc")).unwrap();
+        symlink(outside.join("secret"), top.join("link")).unwrap();
+
+        assert_eq!(make_folder_below(&top, Path::new("out/new"), 0o755).unwrap_err().errno, Errno::NOTDIR);
+        assert_eq!(make_folder_below(&top, Path::new("out"), 0o755).unwrap_err().errno, Errno::NOTDIR);
+        assert_eq!(make_folder_below(&top, Path::new("own/../x"), 0o755).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(make_file_below(&top, Path::new("out/new"), 0o755).unwrap_err().errno, Errno::NOTDIR);
+        make_file_below(&top, Path::new("link"), 0o755).unwrap();
+        make_file_below(&top, Path::new("own/a/b"), 0o751).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&top.join("own")), mode(&top.join("own/a")), mode(&outside)), (0o700, 0o751, 0o700));
+        let names: Vec<_> = std::fs::read_dir(&outside).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["secret"]);
+
+        let read = |rest: &str| open_in_root(&top, Path::new(rest));
+        let users = std::fs::File::from(read("etc/users").unwrap().unwrap());
+        assert_eq!(std::io::read_to_string(users).unwrap(), "users");
+        assert!(read("own").unwrap().is_none());
+        for rest in ["link", "out/secret", "../outside/secret"] {
+            assert_eq!(read(rest).unwrap_err().errno, Errno::NOENT, "{rest}");
+        }
+        std::fs::remove_dir_all(&base).unwrap();
     }
 }

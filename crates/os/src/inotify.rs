@@ -15,6 +15,11 @@ use rustix::io::Errno;
 
 use crate::error::{Context, OsError, OsResult};
 
+/// The size of the buffer into which the kernel writes events, in bytes.
+const BUFFER: usize = 16 << 10;
+/// The largest size of one event, in bytes: 16 bytes and a name of at most 255 bytes, which is filled up.
+const EVENT_MAX: usize = 16 + 256;
+
 /// Watches folders. Each folder has a number, and each event carries the number of its folder.
 #[derive(Debug)]
 pub struct FolderWatch(OwnedFd);
@@ -77,12 +82,29 @@ impl FolderWatch {
         inotify::add_watch(&self.0, folder, events).context("inotify_add_watch", || folder.display().to_string())
     }
 
-    /// Gives all events that have arrived, without waiting.
+    /// Gives all events that had arrived before the call, without waiting. It can give some later events too. If more
+    /// events arrive during the call, the descriptor stays readable, so that the call ends although programs go on
+    /// changing the folder.
     pub fn read(&self) -> OsResult<Vec<FolderEvent>> {
-        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let waiting = rustix::io::ioctl_fionread(&self.0).context("FIONREAD", || "a watch of folders".into())?;
+        self.read_waiting(usize::try_from(waiting).unwrap_or(usize::MAX))
+    }
+
+    /// Gives at least the events that are the next `waiting` bytes of the kernel's queue.
+    fn read_waiting(&self, waiting: usize) -> OsResult<Vec<FolderEvent>> {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
         let mut events = Vec::new();
+        // The kernel writes as many whole events as fit. So each buffer but the last one has at most `EVENT_MAX` bytes
+        // left.
+        let mut buffers = waiting.div_ceil(BUFFER - EVENT_MAX);
         loop {
+            if reader.is_buffer_empty() {
+                if buffers == 0 {
+                    return Ok(events);
+                }
+                buffers -= 1;
+            }
             match reader.next() {
                 Ok(event) => {
                     let flags = event.events();
@@ -105,7 +127,7 @@ impl FolderWatch {
                     });
                 }
                 Err(Errno::AGAIN) => return Ok(events),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => buffers += 1,
                 Err(errno) => return Err(OsError::new("read", "a watch of folders", errno)),
             }
         }
@@ -143,6 +165,25 @@ mod tests {
             ]
         );
         assert!(events.iter().all(|e| e.folder == number && !e.is_folder));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_call_gives_all_events_that_waited_and_ends_although_events_come() {
+        let folder = std::env::temp_dir().join(format!("crossdock-many-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let watch = FolderWatch::new().unwrap();
+        watch.add(&folder).unwrap();
+        let long = "n".repeat(200);
+        let make = |n: usize| std::fs::create_dir(folder.join(format!("{long}{n}"))).unwrap();
+        (0..500).for_each(make);
+        let waiting = usize::try_from(rustix::io::ioctl_fionread(&watch.0).unwrap()).unwrap();
+        // These events arrive after the number of waiting bytes is known, as during a call.
+        (500..1500).for_each(make);
+        let first = watch.read_waiting(waiting).unwrap().len();
+        assert!((500..700).contains(&first), "{first} events");
+        assert_eq!(first + watch.read().unwrap().len(), 1500);
+        assert_eq!(watch.read().unwrap(), []);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

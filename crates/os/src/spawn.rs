@@ -41,6 +41,7 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
 /// The errors of `fork`, `pipe2` and `execve`.
 pub fn start(command: &mut Command) -> std::io::Result<Child> {
     sys::plan("spawn")?;
+    crate::child::restore_descriptor_limit(command);
     command.spawn()
 }
 

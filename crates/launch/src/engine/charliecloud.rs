@@ -8,6 +8,7 @@ use super::{
     CommandLine, ENDPOINT_FOLDER, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool,
 };
 use crate::file::{Files, Task, User};
+use crate::root::Root;
 
 pub struct Charliecloud;
 
@@ -54,7 +55,12 @@ impl Engine for Charliecloud {
             // itself is used as the image if it has all mount points already. In that case no skeleton (a small copy of
             // the root's top level) is made.
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
-            if points.into_iter().all(|p| root.join(&p[1..]).exists()) {
+            let inside = Root(Some(root.as_path()));
+            let has = |point: &str| {
+                let real = inside.real(Path::new(point)).ok();
+                real.is_some_and(|real| root.join(real.strip_prefix("/").unwrap_or(&real)).symlink_metadata().is_ok())
+            };
+            if points.into_iter().all(has) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };
                 return Ok(Prepared { skeleton: Some(skeleton), image: None });
             }

@@ -4,7 +4,8 @@
 //! nothing in it. So engines get a skeleton instead of the root. The skeleton is a small folder of the run, and a list
 //! of folders of the root that are bound over it read-only. The small folder has the root's top-level links, empty
 //! folders and mount points, and a copy of the root's `etc`, because engines write `hosts` and `resolv.conf` there.
-//! Nothing large is copied, and the root is not changed. Only charliecloud gets the root itself, if the root has all
+//! Nothing large is copied, and the root is not changed. On the host, links of the root can lead to any place. So
+//! nothing is made in the small folder through a link. Only charliecloud gets the root itself, if the root has all
 //! mount points already.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,12 +13,9 @@ use std::path::{Path, PathBuf};
 
 use super::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Files, Mount, Task};
-use crossdock_os::fs;
+use crate::root::{HOST, OWN, Root};
+use crossdock_os::{file, fs};
 
-/// Top-level folders that are never taken from a root, because each container has its own.
-const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
-/// The host's folders that a task without root and image sees.
-const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 /// The largest size of a root's `etc` that is copied, in bytes. A larger `etc` is bound.
 const ETC_MAX: u64 = 4 << 20;
 
@@ -39,17 +37,17 @@ fn trouble(what: &str, path: &Path, e: &std::io::Error) -> Unavailable {
     Unavailable::new(format!("{what} {}: {e}", path.display()), "check space and permissions there")
 }
 
-fn make_folder(path: &Path) -> Result<(), Unavailable> {
-    fs::create_dir_all(path).map_err(|e| trouble("cannot make the folder", path, &e))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-        .map_err(|e| trouble("cannot set the mode of", path, &e))
+/// Makes the folder `inside` in `folder`, and the folders above it.
+fn make_folder(folder: &Path, inside: &Path) -> Result<(), Unavailable> {
+    file::make_folder_below(folder, inside, 0o755)
+        .map(drop)
+        .map_err(|e| trouble("cannot make the folder", &folder.join(inside), &e.reason()))
 }
 
-fn make_file(path: &Path) -> Result<(), Unavailable> {
-    if path.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    fs::write(path, "").map_err(|e| trouble("cannot make the file", path, &e))
+/// Makes the file `inside` in `folder`, and the folders above it, unless the name exists.
+fn make_file(folder: &Path, inside: &Path) -> Result<(), Unavailable> {
+    file::make_file_below(folder, inside, 0o755)
+        .map_err(|e| trouble("cannot make the file", &folder.join(inside), &e.reason()))
 }
 
 impl Skeleton {
@@ -59,12 +57,14 @@ impl Skeleton {
             Files::Root(root) => (root.as_path(), false),
             _ => (Path::new("/"), true),
         };
-        make_folder(folder)?;
+        fs::create_dir_all(folder).map_err(|e| trouble("cannot make the folder", folder, &e))?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
+            .map_err(|e| trouble("cannot set the mode of", folder, &e))?;
         let mut skeleton = Self { folder: folder.to_owned(), ..Self::default() };
         for name in OWN.iter().chain(&["etc", "home", "mnt"]) {
-            make_folder(&folder.join(name))?;
+            make_folder(folder, Path::new(name))?;
         }
-        make_folder(&folder.join(&ENDPOINT_FOLDER[1..]))?;
+        make_folder(folder, Path::new(&ENDPOINT_FOLDER[1..]))?;
         let entries = fs::read_dir(root).map_err(|e| trouble("cannot read the root folder", root, &e))?;
         let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
@@ -74,11 +74,14 @@ impl Skeleton {
             }
             skeleton.entry(root, &name, bind_etc || host)?;
         }
-        for name in ["hosts", "resolv.conf", "hostname", "group", "passwd"] {
-            make_file(&folder.join("etc").join(name))?;
+        // If `etc` is a link, an engine finds these files or makes them where the link leads in the container.
+        if !folder.join("etc").is_symlink() {
+            for name in ["hosts", "resolv.conf", "hostname", "group", "passwd"] {
+                make_file(folder, &Path::new("etc").join(name))?;
+            }
         }
         for mount in &task.mounts {
-            skeleton.mount_point(root, mount)?;
+            skeleton.mount_point(Root((!host).then_some(root)), mount)?;
         }
         Ok(skeleton)
     }
@@ -94,7 +97,7 @@ impl Skeleton {
             symlink(&target, &to).map_err(|e| trouble("cannot make the link", &to, &e))?;
             self.links.push((name.to_owned(), target.to_string_lossy().into_owned()));
         } else if kind.is_dir() {
-            make_folder(&to)?;
+            make_folder(&self.folder, Path::new(name))?;
             let empty = fs::read_dir(&from).is_ok_and(|mut d| d.next().is_none());
             if name == "etc" && !bind_etc && copy(&from, &to, &mut ETC_MAX.clone()) {
                 return Ok(());
@@ -105,35 +108,32 @@ impl Skeleton {
                 self.binds.push((from, format!("/{name}")));
             }
         } else if kind.is_file() {
-            make_file(&to)?;
+            make_file(&self.folder, Path::new(name))?;
             self.binds.push((from, format!("/{name}")));
         }
         Ok(())
     }
 
     /// Makes the mount point for a mount, or says why it cannot be made.
-    fn mount_point(&self, root: &Path, mount: &Mount) -> Result<(), Unavailable> {
-        let inside = mount.task.trim_start_matches('/');
-        let bound = self.binds.iter().find(|(_, at)| mount.task.starts_with(&format!("{at}/")));
+    fn mount_point(&self, root: Root<'_>, mount: &Mount) -> Result<(), Unavailable> {
+        let real = root.real(Path::new(&mount.task)).map_err(|why| {
+            Unavailable::new(
+                format!("the mount point {} cannot be made: {why}", mount.task),
+                "choose a place that is not behind this link, such as /data",
+            )
+        })?;
+        let inside = real.strip_prefix("/").unwrap_or(&real);
+        let bound = self.binds.iter().find(|(_, at)| real.starts_with(at) && real != Path::new(at));
         if let Some((_, at)) = bound {
-            let there = root.join(inside);
-            if there.exists() {
+            if root.has(&real) {
                 return Ok(());
             }
             return Err(Unavailable::new(
                 format!("the mount point {} is in {at}, which is read-only and does not have it", mount.task),
-                format!("make {} in the root folder, or choose a place of its own, such as /data", there.display()),
+                format!("make {} in the root folder, or choose a place of its own, such as /data", real.display()),
             ));
         }
-        let place = self.folder.join(inside);
-        if mount.host.is_dir() {
-            make_folder(&place)
-        } else {
-            if let Some(parent) = place.parent() {
-                make_folder(parent)?;
-            }
-            make_file(&place)
-        }
+        if mount.host.is_dir() { make_folder(&self.folder, inside) } else { make_file(&self.folder, inside) }
     }
 }
 
@@ -151,7 +151,7 @@ fn copy(from: &Path, to: &Path, left: &mut u64) -> bool {
                 return false;
             }
         } else if kind.is_dir() {
-            if make_folder(&target).is_err() || !copy(&entry.path(), &target, left) {
+            if make_folder(to, Path::new(&entry.file_name())).is_err() || !copy(&entry.path(), &target, left) {
                 return false;
             }
         } else if kind.is_file() {

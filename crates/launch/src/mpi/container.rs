@@ -8,14 +8,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crossdock_os::fs;
-use crossdock_os::{socket, spawn};
+use crossdock_os::{file, fs, socket, spawn};
 use crossdock_shim::{PLACE, PROGRAM};
 
 use super::job::{Bind, Job};
 use super::job_folder::{JobFolder, private_shm};
 use super::outline::Outline;
 use crate::engine::{ENDPOINT_FOLDER, tool};
+use crate::root::Root;
 use std::time::Duration;
 
 /// The options by which bubblewrap, podman and docker leave a rank only the capability CAP_SYS_PTRACE. MPI reads the
@@ -163,7 +163,9 @@ fn binds(job: &Job, place: &JobFolder) -> Result<Vec<Bind>, String> {
         }
         // Some launchers have the path `/usr/bin/ssh` compiled in (MVAPICH 2's mpirun_rsh). So crossdock's shim, which
         // acts as ssh, is bound at this path.
-        if root.join("usr/bin/ssh").is_file() {
+        let inside = Root(Some(root.as_path()));
+        let ssh = inside.real(Path::new("/usr/bin/ssh")).ok().and_then(|real| inside.on_host(&real));
+        if ssh.is_some_and(|ssh| ssh.is_file()) {
             read(&place.inside().join("bin").join(PROGRAM), "/usr/bin/ssh");
         }
     }
@@ -189,7 +191,9 @@ fn users(job: &Job, place: &JobFolder, root: &Path) -> Result<Vec<PathBuf>, Stri
         ("passwd", uid, format!("{user}:x:{uid}:{gid}::{home}:/bin/sh\n")),
         ("group", gid, format!("{user}:x:{gid}:\n")),
     ] {
-        let mut text = fs::read_to_string(root.join("etc").join(name)).unwrap_or_default();
+        // A link of the root leads to a file of the root, as in the container, and never to one of the host.
+        let list = file::open_in_root(root, &Path::new("etc").join(name)).ok().flatten();
+        let mut text = list.and_then(|list| std::io::read_to_string(fs::File::from(list)).ok()).unwrap_or_default();
         if text.lines().any(|l| l.split(':').nth(2) == Some(&id.to_string())) {
             continue;
         }
@@ -441,4 +445,43 @@ fn import(folder: &Path, image: &str) -> Result<(), String> {
     let outcome = tool::run(&["docker", "import", &file, image], patience);
     let _ = fs::remove_file(&archive);
     if outcome.good { Ok(()) } else { Err(format!("`docker import` failed: {}", tool::last_line(&outcome.words))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_users_come_from_the_root_folder_and_never_from_the_host_behind_a_link() {
+        let base = tempfile::tempdir().unwrap();
+        let (root, secret) = (base.path().join("root"), base.path().join("secret"));
+        fs::create_dir_all(root.join("etc")).unwrap();
+        fs::create_dir_all(root.join("usr/lib")).unwrap();
+        fs::write(&secret, "secret:x:4242:\n").unwrap();
+        fs::write(root.join("usr/lib/group"), "inside:x:4242:\n").unwrap();
+        symlink(&secret, root.join("etc/passwd")).unwrap();
+        symlink("/usr/lib/group", root.join("etc/group")).unwrap();
+        let job = Job {
+            id: "users".into(),
+            engine: "bubblewrap".into(),
+            root: Some(root.clone()),
+            image: None,
+            mounts: Vec::new(),
+            endpoints: Vec::new(),
+            endpoint_mounts: Vec::new(),
+            environment: Vec::new(),
+            workdir: "/".into(),
+            shm: None,
+            ranks: 1,
+            mpi: "auto:true".into(),
+            expected: None,
+            ssh: vec!["ssh".into()],
+            starter: "crossdock".into(),
+            patience_s: 1,
+        };
+        let place = JobFolder { folder: base.path().to_owned() };
+        users(&job, &place, &root).unwrap();
+        assert!(!fs::read_to_string(base.path().join("passwd")).unwrap().contains("secret"));
+        assert!(fs::read_to_string(base.path().join("group")).unwrap().starts_with("inside:x:4242:\n"));
+    }
 }

@@ -2,16 +2,13 @@
 //! of folders to bind over it.
 //!
 //! A folder of the root may lack the entry for a mount point. Such a folder is bound entry by entry, and not as a
-//! whole, so that the mount point can be made beside these entries. The root itself is never changed.
+//! whole, so that the mount point can be made beside these entries. The root itself is never changed. Links of the root
+//! lead to places on the host too, so nothing is made in the outline through a link.
 
-use crossdock_os::fs;
+use crate::root::{HOST, OWN, Root};
+use crossdock_os::{file, fs};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-
-/// Top-level folders that are never taken from a root, because each container has its own.
-const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
-/// The host's folders that a job without root and image sees.
-const HOST: [&str; 9] = ["bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "usr"];
 
 /// The outline of a root folder. With the outline, a container sees the root with additional mount points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,12 +28,15 @@ impl Outline {
     /// host's system folders. A mount point that ends with `/` is a folder; any other mount point is a file.
     pub fn make(root: Option<&Path>, folder: &Path, points: &[String]) -> Result<Self, String> {
         let mut outline = Self { folder: folder.to_owned(), ..Self::default() };
+        let inside = Root(root);
+        let points: Vec<String> = points.iter().map(|point| place(inside, point)).collect::<Result<_, _>>()?;
+        fs::create_dir_all(folder).map_err(|e| format!("cannot make the folder {}: {e}", folder.display()))?;
         let names: Vec<String> = match root {
             None => HOST.iter().map(|n| (*n).to_owned()).collect(),
             Some(root) => entries(root)?,
         };
         for name in OWN.iter().chain(&["etc", "home", "mnt"]) {
-            make_folder(&folder.join(name))?;
+            make_folder(folder, name)?;
         }
         // runc gives a tmpfs the mode of the folder on which it is mounted, whatever the mount options of the tmpfs
         // say. So this folder gets the mode that `/tmp` must have.
@@ -44,16 +44,17 @@ impl Outline {
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))
             .map_err(|e| format!("cannot open {} to all users: {e}", tmp.display()))?;
         for name in names.iter().filter(|n| !OWN.contains(&n.as_str())) {
-            outline.entry(root.unwrap_or(Path::new("/")), &format!("/{name}"), points)?;
+            outline.entry(inside, &format!("/{name}"), &points)?;
         }
-        for point in points {
-            outline.point(root, point)?;
+        for point in &points {
+            outline.point(inside, point)?;
         }
         Ok(outline)
     }
 
-    fn entry(&mut self, root: &Path, inside: &str, points: &[String]) -> Result<(), String> {
-        let (from, to) = (root.join(&inside[1..]), self.folder.join(&inside[1..]));
+    fn entry(&mut self, root: Root<'_>, inside: &str, points: &[String]) -> Result<(), String> {
+        let from = root.0.unwrap_or(Path::new("/")).join(&inside[1..]);
+        let to = self.folder.join(&inside[1..]);
         let Ok(kind) = from.symlink_metadata() else { return Ok(()) };
         if kind.is_symlink() {
             let target = fs::read_link(&from).map_err(|e| format!("cannot read the link {}: {e}", from.display()))?;
@@ -63,9 +64,9 @@ impl Outline {
             symlink(&target, &to).map_err(|e| format!("cannot make the link {}: {e}", to.display()))?;
             self.links.push((inside.to_owned(), target.to_string_lossy().into_owned()));
         } else if kind.is_dir() {
-            make_folder(&to)?;
+            make_folder(&self.folder, &inside[1..])?;
             let below = format!("{inside}/");
-            let missing = |p: &&String| p.starts_with(&below) && **p != below && !root.join(&p[1..]).exists();
+            let missing = |p: &&String| p.starts_with(&below) && **p != below && !is_there(root, p);
             let names = entries(&from)?;
             if points.iter().any(|p| missing(&p)) {
                 for name in names {
@@ -75,7 +76,7 @@ impl Outline {
                 self.binds.push((from, inside.to_owned()));
             }
         } else if kind.is_file() {
-            make_file(&to)?;
+            make_file(&self.folder, &inside[1..])?;
             if !points.iter().any(|p| p == inside) {
                 self.binds.push((from, inside.to_owned()));
             }
@@ -84,20 +85,17 @@ impl Outline {
     }
 
     /// Makes one mount point, unless a folder that is bound into the outline already contains it.
-    fn point(&self, root: Option<&Path>, point: &str) -> Result<(), String> {
+    fn point(&self, root: Root<'_>, point: &str) -> Result<(), String> {
         let bound = self.binds.iter().any(|(_, at)| point.starts_with(&format!("{at}/")));
         if bound {
-            let there = root.unwrap_or(Path::new("/")).join(point.trim_start_matches('/'));
-            return if there.exists() { Ok(()) } else { Err(format!("there is no place for the mount {point}")) };
+            return if is_there(root, point) {
+                Ok(())
+            } else {
+                Err(format!("there is no place for the mount {point}"))
+            };
         }
-        let path = self.folder.join(point.trim_start_matches('/'));
-        if point.ends_with('/') {
-            return make_folder(&path);
-        }
-        if let Some(parent) = path.parent() {
-            make_folder(parent)?;
-        }
-        make_file(&path)
+        let inside = &point[1..];
+        if point.ends_with('/') { make_folder(&self.folder, inside) } else { make_file(&self.folder, inside) }
     }
 
     /// Lists the empty folders of the outline, parents first, for engines that make their root themselves.
@@ -126,15 +124,34 @@ fn entries(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-fn make_folder(path: &Path) -> Result<(), String> {
-    fs::create_dir_all(path).map_err(|e| format!("cannot make the folder {}: {e}", path.display()))
+/// Gives the mount point `point` as a path without links, except that a file may be a link itself: an engine decides
+/// what it does with a link such as `/etc/resolv.conf`.
+fn place(root: Root<'_>, point: &str) -> Result<String, String> {
+    let real = |path: &Path| root.real(path).map_err(|why| format!("cannot make the mount point {point}: {why}"));
+    let path = Path::new(point);
+    match (point.ends_with('/'), path.parent(), path.file_name()) {
+        (false, Some(parent), Some(name)) => Ok(real(parent)?.join(name).to_string_lossy().into_owned()),
+        _ => Ok(format!("{}/", real(path)?.display())),
+    }
 }
 
-fn make_file(path: &Path) -> Result<(), String> {
-    if path.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    fs::write(path, "").map_err(|e| format!("cannot make the file {}: {e}", path.display()))
+/// Tells whether the root has this mount point, which [`place`] gave. A link counts if it leads to something in the
+/// root. Without a root, the links are the host's own.
+fn is_there(root: Root<'_>, point: &str) -> bool {
+    let path = Path::new(point);
+    if root.0.is_none() { path.exists() } else { root.real(path).is_ok_and(|real| root.has(&real)) }
+}
+
+fn make_folder(folder: &Path, inside: &str) -> Result<(), String> {
+    file::make_folder_below(folder, Path::new(inside), 0o755)
+        .map(drop)
+        .map_err(|e| format!("cannot make the folder {}: {}", folder.join(inside).display(), e.reason()))
+}
+
+/// Makes the file `inside` in `folder`, and the folders above it, unless the name exists.
+fn make_file(folder: &Path, inside: &str) -> Result<(), String> {
+    file::make_file_below(folder, Path::new(inside), 0o755)
+        .map_err(|e| format!("cannot make the file {}: {}", folder.join(inside).display(), e.reason()))
 }
 
 #[cfg(test)]
@@ -159,5 +176,35 @@ mod tests {
         assert!(!base.path().join("out/tmp/old").exists());
         assert_eq!(fs::metadata(base.path().join("out/tmp")).unwrap().permissions().mode() & 0o7777, 0o1777);
         assert!(made.folders().contains(&"/home/alice/data".to_owned()));
+    }
+
+    #[test]
+    fn no_mount_point_is_made_behind_a_link_that_leads_out_of_the_root() {
+        let base = tempfile::tempdir().unwrap();
+        // The container has its own `/tmp`, so the folder outside lies elsewhere.
+        let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (root, victim) = (base.path().join("root"), outside.path());
+        for folder in ["usr/bin", "var", "etc", "home"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::set_permissions(victim, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(root.join("etc/os-release"), "").unwrap();
+        symlink(victim, root.join("out")).unwrap();
+        symlink("/run", root.join("var/run")).unwrap();
+        symlink("usr/bin", root.join("bin")).unwrap();
+        symlink("../run/resolve/stub", root.join("etc/resolv.conf")).unwrap();
+        let out = base.path().join("outline");
+        for point in ["/out/", "/out/new/", "/out/new"] {
+            let error = Outline::make(Some(&root), &base.path().join("failed"), &[point.to_owned()]).unwrap_err();
+            assert!(error.contains("the link /out ") && error.contains(victim.to_str().unwrap()), "{error}");
+            let _ = fs::remove_dir_all(base.path().join("failed"));
+        }
+        let points = ["/var/run/x/", "/bin/new", "/etc/resolv.conf", "/home/me/"].map(str::to_owned);
+        let made = Outline::make(Some(&root), &out, &points).unwrap();
+        assert!(out.join("run/x").is_dir() && out.join("usr/bin/new").is_file() && out.join("home/me").is_dir());
+        assert_eq!(fs::read_link(out.join("etc/resolv.conf")).unwrap(), Path::new("../run/resolve/stub"));
+        assert!(made.links.contains(&("/bin".to_owned(), "usr/bin".to_owned())));
+        assert_eq!(fs::read_dir(victim).unwrap().count(), 0);
+        assert_eq!(fs::metadata(victim).unwrap().permissions().mode() & 0o7777, 0o700);
     }
 }

@@ -233,6 +233,7 @@ pub fn part_supervisor() -> u8 {
     // The process gets its own session, so that it receives no signal that is sent to the group of ssh or srun, and
     // obeys only the messages of the run's supervisor.
     child::leave_session();
+    child::raise_own_descriptor_limit();
     let _ = child::adopt_orphans();
     let Ok(receiver) = OrderReceiver::new() else { return code::SYSTEM };
     // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `receiver.ended`,

@@ -34,10 +34,12 @@ pub(crate) mod fs {
     failing! {
         open(path: impl Arg, flags: OFlags, mode: Mode) -> OwnedFd = "open", rustix::fs::open;
         openat(folder: impl AsFd, path: impl Arg, flags: OFlags, mode: Mode) -> OwnedFd = "open", rustix::fs::openat;
+        openat2(folder: impl AsFd, path: impl Arg, flags: OFlags, mode: Mode, how: ResolveFlags) -> OwnedFd = "open", rustix::fs::openat2;
         memfd_create(name: impl Arg, flags: MemfdFlags) -> OwnedFd = "memfd_create", rustix::fs::memfd_create;
         ftruncate(file: impl AsFd, size: u64) -> () = "ftruncate", rustix::fs::ftruncate;
         fallocate(file: impl AsFd, how: FallocateFlags, from: u64, size: u64) -> () = "fallocate", rustix::fs::fallocate;
         mkdir(path: impl Arg, mode: Mode) -> () = "mkdir", rustix::fs::mkdir;
+        mkdirat(folder: impl AsFd, path: impl Arg, mode: Mode) -> () = "mkdir", rustix::fs::mkdirat;
         fsync(file: impl AsFd) -> () = "fsync", rustix::fs::fsync;
         fdatasync(file: impl AsFd) -> () = "fsync", rustix::fs::fdatasync;
         flock(file: impl AsFd, how: FlockOperation) -> () = "flock", rustix::fs::flock;

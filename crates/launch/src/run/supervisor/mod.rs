@@ -103,6 +103,7 @@ struct Rank {
 /// Runs the supervisor of a run and returns the exit code. Its standard input is a pipe from the front. The front has
 /// started it in a session of its own, so it gets no signal from the terminal and obeys only the front's messages.
 pub fn supervisor() -> u8 {
+    child::raise_own_descriptor_limit();
     let _ = child::adopt_orphans();
     // Slurm sends signals to every process of a job. The supervisor must not end by such a signal, because it obeys
     // only the front and must clean up at the end.
