@@ -1,8 +1,9 @@
 //! Finds the place of a mount point in the root folder of a container.
 //!
-//! A root folder is the content of an image, which somebody else has built. In the container, its symbolic links lead
-//! to places in the root folder. On the host, the same links can lead to any place. So this process never follows a
-//! link of a root folder. It finds out where the link leads in the container, and looks only at paths without links.
+//! A root folder has the files of an image, often of an image that another person has built. In the container, the
+//! symbolic links of the root folder lead to places in the root folder. On the host, the same links can lead to any
+//! place. So this process never follows a link of a root folder. It finds out where the link leads in the container,
+//! and looks only at paths without links.
 
 use crossdock_os::fs;
 use std::ffi::OsString;

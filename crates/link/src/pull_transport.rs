@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const LARGE: usize = 1 << 20;
 /// The slower of the two transports is measured again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How long a connection by the other transport may take to be made. If it takes longer, the pull goes by the usual
-/// transport.
+/// The longest time that a pull waits for a connection of the link's second transport. After this time, the pull uses
+/// the link's usual transport.
 pub(crate) const TRIAL: Duration = Duration::from_secs(2);
 /// A transport that failed is tried again after this time. Each further failure doubles the time, up to [`RETRY_MOST`].
 const RETRY: Duration = Duration::from_secs(10);

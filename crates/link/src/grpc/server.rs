@@ -115,9 +115,9 @@ impl IncomingCalls {
 
 impl Drop for IncomingCalls {
     fn drop(&mut self) {
-        // Each waiting call keeps the event loop and its thread alive. A task of the event loop runs in that thread. If
-        // such a task dropped the last call, nobody would wait for the end of the thread, because a thread cannot wait
-        // for its own end. So the waiting calls are dropped here, and not later by a task of the event loop.
+        // Each waiting call keeps the event loop and its thread alive. Whichever thread drops the last call has to wait
+        // for the end of the event loop's thread. The event loop's thread cannot do this, because no thread can wait
+        // for its own end. So this function drops the waiting calls, and leaves none to the event loop.
         self.queue.lock().clear();
     }
 }
