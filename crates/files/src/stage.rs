@@ -8,7 +8,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file;
@@ -47,7 +47,7 @@ impl StagedPath {
             Err(error) if error.is_absent() => return Ok(None),
             Err(error) => return Err(io::Error::new(error.reason().kind(), error.to_string())),
         };
-        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let path = fs::path_of(&folder).join(name);
         Ok(Some(Self { _folder: Some(folder), path }))
     }
 

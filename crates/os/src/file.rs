@@ -131,12 +131,7 @@ pub fn open_in_root(top: &Path, rest: &Path) -> OsResult<Option<OwnedFd>> {
     let root = folder_below(top, Path::new(""))?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let found = sys::fs::openat2(&root, rest, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
-    let found = found.context("open", named)?;
-    let stat = rustix::fs::fstat(&found).context("fstat", named)?;
-    if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
-        return Ok(None);
-    }
-    reopen_read_only(&found).map(Some)
+    ordinary(found.context("open", named)?, named)?.map(reopen_read_only).transpose()
 }
 
 /// Opens an ordinary file for reading. Gives `None` for a folder, a symbolic link, a pipe or a device.
@@ -149,8 +144,13 @@ pub fn open_ordinary(path: &Path) -> OsResult<Option<OwnedFd>> {
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         other => other.context("open", named)?,
     };
+    ordinary(file, named)
+}
+
+/// Gives the file if it is an ordinary file.
+fn ordinary(file: OwnedFd, named: impl FnOnce() -> String) -> OsResult<Option<OwnedFd>> {
     let stat = rustix::fs::fstat(&file).context("fstat", named)?;
-    Ok((rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile).then_some(file))
+    Ok(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file().then_some(file))
 }
 
 /// The device and the inode of the file that this process has open as descriptor `number`.

@@ -7,8 +7,8 @@
 
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
-use crate::{file, sys};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use crate::sys;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -76,7 +76,7 @@ pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     match std::fs::remove_dir_all(&path) {
         // MFILE: the standard library has one descriptor open for each level of nested folders, and there are too few
         // descriptors for all levels. ACCESS: a folder has no permission to list it or to remove its files.
-        Err(error) if [Errno::MFILE, Errno::ACCESS].map(|e| Some(e.raw_os_error())).contains(&error.raw_os_error()) => {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::ACCESS)) => {
             remove_nested(path.as_ref())
         }
         removed => removed,
@@ -90,30 +90,37 @@ pub fn remove_content(folder: impl AsFd) -> io::Result<()> {
     let device = rustix::fs::fstat(&folder)?.st_dev;
     let remove = |path: &Path| {
         let found = symlink_metadata(path)?;
-        match found.is_dir() {
-            _ if found.dev() != device => Err(Errno::XDEV.into()),
-            true => remove_dir_all(path),
-            false => remove_file(path),
+        if found.dev() != device {
+            Err(Errno::XDEV.into())
+        } else if found.is_dir() {
+            remove_dir_all(path)
+        } else {
+            remove_file(path)
         }
     };
     let mut outcome = Ok(());
-    for entry in read_dir(place(&folder))? {
+    for entry in read_dir(path_of(&folder))? {
         outcome = outcome.and(entry.and_then(|entry| remove(&entry.path())));
     }
     outcome
 }
 
-/// A path of an open folder, for calls that take a path.
-fn place(folder: &impl AsFd) -> PathBuf {
+/// A path of an open folder, for calls that take a path. The path is valid as long as the folder is open.
+pub fn path_of(folder: &impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
 }
 
 /// Gives the owner of a folder all permissions on it. If this fails, the call that needs them fails, too.
 fn permit(folder: &impl AsFd) {
-    let may_all = |mode| mode & 0o700 == 0o700;
-    if !rustix::fs::fstat(folder).is_ok_and(|stat| may_all(stat.st_mode)) {
-        let _ = set_permissions(place(folder), Permissions::from_mode(0o700));
+    if !rustix::fs::fstat(folder).is_ok_and(|stat| stat.st_mode & 0o700 == 0o700) {
+        let _ = set_permissions(path_of(folder), Permissions::from_mode(0o700));
     }
+}
+
+/// Opens a folder for calls that name what is in it. If the last part of the path is a symbolic link, the link is not
+/// followed, and the error is ENOTDIR.
+pub fn open_folder(path: &Path) -> io::Result<File> {
+    Ok(folder_in(CWD, path.as_os_str())?.into())
 }
 
 /// Opens a folder in an open folder. A symbolic link is not followed.
@@ -126,9 +133,9 @@ fn folder_in(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
 /// that lies in a folder of `path` is moved into `path`, and its content is removed there.
 fn remove_nested(path: &Path) -> io::Result<()> {
     // Folders are opened without following a link, because another process may have put a link in place of a folder.
-    let folder = file::folder_below(path, Path::new("")).map_err(|error| error.reason())?;
+    let folder = open_folder(path)?;
     permit(&folder);
-    let top = place(&folder);
+    let top = path_of(&folder);
     let mut moved = 0_u64;
     loop {
         let names: Vec<_> =
@@ -143,7 +150,7 @@ fn remove_nested(path: &Path) -> io::Result<()> {
             }
             let inner = folder_in(&folder, &name)?;
             permit(&inner);
-            for entry in read_dir(place(&inner))? {
+            for entry in read_dir(path_of(&inner))? {
                 let entry = entry?;
                 if !entry.file_type()?.is_dir() {
                     remove_file(entry.path())?;

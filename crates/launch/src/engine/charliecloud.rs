@@ -57,8 +57,8 @@ impl Engine for Charliecloud {
             let points = task.mounts.iter().map(|m| m.task.as_str()).chain([ENDPOINT_FOLDER]);
             let inside = Root(Some(root.as_path()));
             let has = |point: &str| {
-                let real = inside.real(Path::new(point)).ok();
-                real.is_some_and(|real| root.join(real.strip_prefix("/").unwrap_or(&real)).symlink_metadata().is_ok())
+                let real = inside.real(Path::new(point));
+                real.is_ok_and(|real| root.join(real.strip_prefix("/").unwrap_or(&real)).symlink_metadata().is_ok())
             };
             if points.into_iter().all(has) {
                 let skeleton = Skeleton { folder: root.clone(), ..Skeleton::default() };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ENDPOINT_FOLDER, Unavailable};
 use crate::file::{Files, Mount, Task};
-use crate::root::{HOST, OWN, Root};
+use crate::root::{OWN, Root};
 use crossdock_os::{file, fs};
 
 /// The largest size of a root's `etc` that is copied, in bytes. A larger `etc` is bound.
@@ -53,10 +53,11 @@ fn make_file(folder: &Path, inside: &Path) -> Result<(), Unavailable> {
 impl Skeleton {
     /// Makes the skeleton for a task in `folder`. With `bind_etc`, `etc` is bound instead of copied.
     pub fn make(task: &Task, folder: &Path, bind_etc: bool) -> Result<Self, Unavailable> {
-        let (root, host) = match &task.files {
-            Files::Root(root) => (root.as_path(), false),
-            _ => (Path::new("/"), true),
-        };
+        let root = Root(match &task.files {
+            Files::Root(root) => Some(root.as_path()),
+            _ => None,
+        });
+        let top = root.0.unwrap_or(Path::new("/"));
         fs::create_dir_all(folder).map_err(|e| trouble("cannot make the folder", folder, &e))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
             .map_err(|e| trouble("cannot set the mode of", folder, &e))?;
@@ -65,14 +66,13 @@ impl Skeleton {
             make_folder(folder, Path::new(name))?;
         }
         make_folder(folder, Path::new(&ENDPOINT_FOLDER[1..]))?;
-        let entries = fs::read_dir(root).map_err(|e| trouble("cannot read the root folder", root, &e))?;
+        let entries = fs::read_dir(top).map_err(|e| trouble("cannot read the root folder", top, &e))?;
         let mut names: Vec<String> = entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
         for name in names {
-            if OWN.contains(&name.as_str()) || host && !HOST.contains(&name.as_str()) {
-                continue;
+            if let Some(from) = root.on_host(Path::new(&name)) {
+                skeleton.entry(from, &name, bind_etc || root.0.is_none())?;
             }
-            skeleton.entry(root, &name, bind_etc || host)?;
         }
         // If `etc` is a link, an engine finds these files or makes them where the link leads in the container.
         if !folder.join("etc").is_symlink() {
@@ -81,13 +81,13 @@ impl Skeleton {
             }
         }
         for mount in &task.mounts {
-            skeleton.mount_point(Root((!host).then_some(root)), mount)?;
+            skeleton.mount_point(root, mount)?;
         }
         Ok(skeleton)
     }
 
-    fn entry(&mut self, root: &Path, name: &str, bind_etc: bool) -> Result<(), Unavailable> {
-        let (from, to) = (root.join(name), self.folder.join(name));
+    fn entry(&mut self, from: PathBuf, name: &str, bind_etc: bool) -> Result<(), Unavailable> {
+        let to = self.folder.join(name);
         let kind = from.symlink_metadata().map_err(|e| trouble("cannot look at", &from, &e))?;
         if kind.is_symlink() {
             let target = fs::read_link(&from).map_err(|e| trouble("cannot read the link", &from, &e))?;

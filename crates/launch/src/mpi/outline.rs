@@ -43,7 +43,7 @@ impl Outline {
         let tmp = folder.join("tmp");
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o1777))
             .map_err(|e| format!("cannot open {} to all users: {e}", tmp.display()))?;
-        for name in names.iter().filter(|n| !OWN.contains(&n.as_str())) {
+        for name in names {
             outline.entry(inside, &format!("/{name}"), &points)?;
         }
         for point in &points {
@@ -53,7 +53,7 @@ impl Outline {
     }
 
     fn entry(&mut self, root: Root<'_>, inside: &str, points: &[String]) -> Result<(), String> {
-        let from = root.0.unwrap_or(Path::new("/")).join(&inside[1..]);
+        let Some(from) = root.on_host(Path::new(inside)) else { return Ok(()) };
         let to = self.folder.join(&inside[1..]);
         let Ok(kind) = from.symlink_metadata() else { return Ok(()) };
         if kind.is_symlink() {

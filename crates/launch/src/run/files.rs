@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crossdock_core::files::{VARIABLE, Views, WATCHED, Watched};
 use crossdock_files::{Exchange, GuardedDirectory, Keep, MovedFiles, Publish, Refusals, Service, View};
 use crossdock_layout::files::Phase;
 use crossdock_layout::refusal;
-use crossdock_os::{file, fs, mount};
+use crossdock_os::{fs, mount};
 use serde::{Deserialize, Serialize};
 
 use super::door::{self, DoorSetup};
@@ -424,8 +423,7 @@ pub(super) fn make_store(list: &Path, store: &Path) -> std::io::Result<()> {
         return Ok(());
     }
     fs::make_folder(fs::DirBuilder::new().mode(0o700), store)?;
-    let folder = file::folder_below(store, Path::new("")).map_err(|error| error.reason())?;
-    let inode = fs::File::from(folder).metadata()?.ino();
+    let inode = fs::open_folder(store)?.metadata()?.ino();
     fs::append(list, &format!("{INODE}{inode} {}\n", store.display()))
 }
 
@@ -506,38 +504,37 @@ pub fn clean(run: &Path) -> Vec<String> {
 /// Removes a store, or says why it stays. A service that was just killed may take a moment to end, and until its end
 /// its view or its memory can prevent the removal. So the removal is tried several times.
 fn remove_store(store: &Path, inode: Option<u64>) -> Result<(), String> {
-    const ATTEMPTS: u32 = 20;
-    let mut why = None;
-    for _ in 0..ATTEMPTS {
+    let path = store.display();
+    let mut attempts_left = 20;
+    loop {
+        attempts_left -= 1;
         match try_to_remove_store(store, inode) {
             Ok(true) => return Ok(()),
             Ok(false) => {
-                let path = store.display();
                 return Err(format!("{path} stays, because it is not the folder that the run made; remove it by hand"));
             }
-            Err(error) => why = Some(error),
+            Err(error) if attempts_left == 0 => {
+                return Err(format!("{path} cannot be removed: {error}; the next run tries again"));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
-        std::thread::sleep(Duration::from_millis(100));
     }
-    let why = why.map_or_else(String::new, |error| format!(": {error}"));
-    Err(format!("{} cannot be removed{why}; the next run tries again", store.display()))
 }
 
 /// Removes the store with this inode number. Gives false if something else has the store's name. A task may be able to
 /// rename the store and to put a link or another folder in its place, so the store is used only through a descriptor.
 fn try_to_remove_store(store: &Path, inode: Option<u64>) -> std::io::Result<bool> {
-    let folder = match file::folder_below(store, Path::new("")).map_err(|error| error.reason()) {
+    let folder = match fs::open_folder(store) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(true),
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Ok(false),
-        folder => fs::File::from(folder?),
+        folder => folder?,
     };
     if let Some(inode) = inode {
         if folder.metadata()?.ino() != inode {
             return Ok(false);
         }
         // A view, and the memory of a store with a quota, are mounts, which must be unmounted first.
-        let place = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string());
-        for entry in fs::read_dir(&place).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(fs::path_of(&folder)).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(is_name_of_mount) {
                 mount::unmount(&entry.path());
             }

@@ -139,14 +139,14 @@ fn complain(line: &str) {
 
 /// Does what [`clean_saying`] does for a run that ends in order, and also says which stores are no longer at their
 /// places. A cleanup after a killed run does not say this, because an earlier cleanup may have removed the stores.
-pub fn clean_at_end(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
+pub fn clean_at_end(id: &str, path: &Path, say: &dyn Fn(&str)) {
     super::files::missing(path).iter().for_each(|line| say(line));
-    clean_saying(id, path, say)
+    clean_saying(id, path, say);
 }
 
 /// Does what [`clean_saying`] does. What is left is said on standard error.
-pub fn clean(id: &str, path: &Path) -> bool {
-    clean_saying(id, path, &complain)
+pub fn clean(id: &str, path: &Path) {
+    clean_saying(id, path, &complain);
 }
 
 /// Removes containers, stores and folder of a run. It is no error if nothing is left. Tells whether nothing is left.

@@ -162,7 +162,7 @@ struct Run {
     /// has several hosts, exchanges files between them, and needs no daemon.
     kept: Option<SiteCatalog>,
     logs: PathBuf,
-    _logs_lock: File,
+    _logs_lock: Arc<File>,
     ranks: Vec<Rank>,
     view: View,
     /// The state of the run that other programs can read.

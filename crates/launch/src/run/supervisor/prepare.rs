@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossdock_os::file::{duplicate, try_lock};
+use crossdock_os::file::try_lock;
 use crossdock_os::fs::{self, File};
 use crossdock_os::spawn::host_name;
 
@@ -32,14 +32,14 @@ impl Run {
         let wanted = options.engine.as_deref().or(workflow.engine).unwrap_or("auto").to_owned();
         let system = |e: String| Stop::failed(code::SYSTEM, e);
         let (logs, lock) = logs_folder(options, &workflow, &folder.id).map_err(system)?;
-        let folder_of_logs = Arc::new(File::from(duplicate(&lock).map_err(|e| system(e.to_string()))?));
+        let lock = Arc::new(lock);
         let limit = if options.log_limit == 0 { 64 << 20 } else { options.log_limit };
         let mut ranks = Vec::new();
         for (index, task) in workflow.tasks.iter().enumerate() {
             for rank in 0..task.processes() {
                 let name = task.rank_name(rank);
                 let path = logs.join(format!("{name}.log"));
-                let log = Log::make(&folder_of_logs, path.clone(), limit)
+                let log = Log::make(&lock, path.clone(), limit)
                     .map_err(|e| system(format!("cannot make the log {}: {e}", path.display())))?;
                 let host = places.host(index, rank);
                 ranks.push(Rank { task: index, rank, name, host, running: None, end: None, log, wall: Duration::ZERO });
