@@ -7,11 +7,17 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
+use crate::wait::park_if_ending;
+
 /// The exception classes, at the index of their status. The class at index 0 is the base class.
 static CLASSES: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
-/// Makes the exception for an error of the library.
+/// Makes the exception for an error of the library. If the interpreter ends, its daemon threads cannot use their
+/// objects any more. Such a thread does not get an exception, which Python would print, but stops here.
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
+    if error.status == Status::Disconnected {
+        park_if_ending(py);
+    }
     let made = || -> PyResult<PyErr> {
         let classes = CLASSES.get_or_try_init(py, || {
             let found = py.import("crossdock._errors")?.getattr("BY_STATUS")?;

@@ -12,11 +12,10 @@ use crossdock_client::{Error, ProcessToken, Status};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
-use crate::wait::{is_ending, park_if_ending};
+use crate::wait::is_ending;
 
 /// Makes the exception for an object that belongs to the parent process, or that is used while the interpreter ends.
 pub fn elsewhere(py: Python<'_>, what: &str) -> PyErr {
-    park_if_ending(py);
     raise(py, &error_elsewhere(what))
 }
 
@@ -50,14 +49,6 @@ impl<T> Own<T> {
     /// Tells whether this is the process that made the object, and its interpreter does not end yet.
     pub fn here(&self) -> bool {
         self.process.is_current() && !is_ending()
-    }
-
-    /// Fails in a forked child. The error names the object and gives a hint.
-    pub fn check(&self, py: Python<'_>, what: impl FnOnce() -> String) -> PyResult<()> {
-        if self.here() {
-            return Ok(());
-        }
-        Err(elsewhere(py, &what()))
     }
 }
 

@@ -73,8 +73,7 @@ impl Observer {
 
     /// Fails if this process is a forked child of the one that made the observer.
     fn usable(&self, py: Python<'_>) -> PyResult<()> {
-        let here = self.inner.here().is_some_and(|inner| lock(inner).as_ref().is_none_or(Own::here));
-        if here { Ok(()) } else { Err(elsewhere(py, &self.what())) }
+        if self.inner.here().is_some() { Ok(()) } else { Err(elsewhere(py, &self.what())) }
     }
 
     /// The name of this object in error messages.
@@ -275,13 +274,11 @@ impl PinnedVersion {
     }
 
     fn look<T>(&self, look: impl FnOnce(&InnerVersion) -> Result<T>) -> Result<T> {
-        if let Some(version) = self.version.here() {
-            let version = version.read().unwrap_or_else(PoisonError::into_inner);
-            if version.here() {
-                return look(&version);
-            }
-        }
-        Err(error_elsewhere("this version"))
+        look(&self.lock()?.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lock(&self) -> Result<&RwLock<Own<InnerVersion>>> {
+        self.version.here().ok_or_else(|| error_elsewhere("this version"))
     }
 }
 
@@ -414,10 +411,8 @@ impl Version {
     /// the new version after this call. Returns the number of chunks that were mapped. Raises BusyError while there are
     /// arrays of variables that can grow.
     fn refresh(&self, py: Python<'_>) -> PyResult<u64> {
-        self.pinned.read(py, |_| Ok(()))?;
         let refreshed = py.detach(|| {
-            let Some(version) = self.pinned.version.here() else { return Err(error_elsewhere("this version")) };
-            let mut version = version.write().unwrap_or_else(PoisonError::into_inner);
+            let mut version = self.pinned.lock()?.write().unwrap_or_else(PoisonError::into_inner);
             let arrays = self.pinned.arrays.load(Ordering::Acquire);
             if arrays > 0 && can_change_shape(&version) {
                 let text = format!(

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::errors::{OrRaise, error};
 use crate::fork::{Own, OwnLock, elsewhere};
-use crate::views::lock;
+use crate::views::{lock, viewed};
 use crate::wait::in_thread;
 
 /// The access that this process has to an item: as its owner, as an owner who shares it, as a reader, or none.
@@ -232,14 +232,6 @@ impl OpenItem {
             if state.views == 0 { std::mem::replace(&mut state.access, Access::Closed) } else { Access::Closed }
         };
         drop(gone);
-    }
-}
-
-/// The part of an error message that says how many arrays are views of the item.
-fn viewed(count: usize) -> String {
-    match count {
-        1 => "1 array is a view of it; let go of it (del) first".to_owned(),
-        _ => format!("{count} arrays are views of it; let go of them (del) first"),
     }
 }
 

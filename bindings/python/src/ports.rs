@@ -47,9 +47,6 @@ impl Port {
     ) -> PyResult<Option<T>> {
         deadline(py, timeout)?;
         let tried = self.port.with_open(|port| {
-            if !port.here() {
-                return None;
-            }
             let (done, due) = postpone_healing(|| step(port));
             Some((done.ok()?, due.then(|| port.clone())))
         });

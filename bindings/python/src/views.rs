@@ -20,6 +20,14 @@ use crate::errors::{OrRaise, error};
 use crate::fork::{Own, OwnLock, elsewhere};
 use crate::messages::Credit;
 
+/// The part of an error message that says how many arrays are views of an object or item.
+pub fn viewed(count: usize) -> String {
+    match count {
+        1 => "1 array is a view of it; let go of it (del) first".to_owned(),
+        _ => format!("{count} arrays are views of it; let go of them (del) first"),
+    }
+}
+
 /// Locks a mutex. It also works after a panic in another thread, because the guarded data is consistent after every
 /// statement.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,25 +99,22 @@ impl OpenRegion {
     /// The region; an error if it was closed or belongs to another process.
     pub fn get(&self, py: Python<'_>) -> PyResult<Region> {
         // The lock is released before the exception is made, because making an exception may run any Python code.
-        let held = self.region.here().map(|region| {
-            lock(region).as_ref().map(|region| if region.here() { Some((**region).clone()) } else { None })
-        });
+        let held = self.region.here().map(|region| lock(region).as_ref().map(|region| (**region).clone()));
         match held {
-            Some(Some(Some(region))) => Ok(region),
-            Some(Some(None)) | None => Err(elsewhere(py, &format!("region '{}'", self.name))),
+            Some(Some(region)) => Ok(region),
             Some(None) => Err(error(py, Status::Closed, format!("region '{}' is closed; open it again", self.name))),
+            None => Err(elsewhere(py, &format!("region '{}'", self.name))),
         }
     }
 
     /// Tells whether the region is still open in this process.
     pub fn is_open(&self) -> bool {
-        self.region.here().is_some_and(|region| lock(region).as_ref().is_some_and(Own::here))
+        self.region.here().is_some_and(|region| lock(region).is_some())
     }
 
     /// Tells whether this value wraps the same mapping as `region`, and is open in this process.
     pub fn is_of(&self, region: &Region) -> bool {
-        let same = |own: &Own<Region>| own.here() && Arc::ptr_eq(own, region);
-        self.region.here().is_some_and(|own| lock(own).as_ref().is_some_and(same))
+        self.region.here().is_some_and(|own| lock(own).as_ref().is_some_and(|own| Arc::ptr_eq(own, region)))
     }
 
     /// Calls `change`, which moves or frees the memory of the object at `offset`. Fails if a view of that object is
@@ -126,10 +131,7 @@ impl OpenRegion {
         let refused = {
             let mut uses = lock(&self.uses);
             match uses.get(&offset) {
-                Some(MemoryUse::Views(1)) => Some("1 array is a view of it; let go of it (del) first".to_owned()),
-                Some(MemoryUse::Views(count)) => {
-                    Some(format!("{count} arrays are views of it; let go of them (del) first"))
-                }
+                Some(MemoryUse::Views(count)) => Some(viewed(*count)),
                 Some(moving) if moving.is_moving() => {
                     Some("another thread is changing it; do one after the other".to_owned())
                 }
@@ -257,16 +259,13 @@ impl ArrayLayout<'_> {
     /// strides of its dimensions. They are in C order whatever the order of the elements. If NumPy computed all strides
     /// from the order, an element would not lie in one piece.
     fn strides(&self) -> Vec<npy_intp> {
-        let mut strides = vec![0; self.shape.len()];
+        let rank = self.shape.len();
+        let mut strides = vec![0; rank];
         let mut next = self.dtype.itemsize() as npy_intp;
-        let mut fill = |dimension: usize| {
+        for n in 0..rank {
+            let dimension = if self.fortran { n } else { rank - 1 - n };
             strides[dimension] = next;
             next = next.wrapping_mul(self.shape[dimension].max(1) as npy_intp);
-        };
-        if self.fortran {
-            (0..self.shape.len()).for_each(&mut fill);
-        } else {
-            (0..self.shape.len()).rev().for_each(&mut fill);
         }
         strides
     }

@@ -259,6 +259,29 @@ def test_daemon_threads_do_no_harm_when_a_program_ends(session, name, ending, se
     session.remove_series(name)
 
 
+def test_daemon_threads_get_no_error_from_objects_that_an_ending_program_cannot_use(session, name):
+    program = f"""
+        import atexit, threading, time
+        atexit.register(lambda: time.sleep(0.5))  # runs after crossdock's own function, so the threads still run
+        import crossdock
+        s = crossdock.connect(task="peer", private_daemon=False)
+        p, f = s.port({name!r}, "producer"), s.publisher({name!r}, {{"u": ("f8", 10)}})
+        f.publish()
+        version = s.observe({name!r}, timeout=10).latest()
+        s.remove_port({name!r})
+
+        def repeat(call):
+            while True:
+                call()
+
+        for call in (lambda: p.statistics, lambda: p.send(tag=1), lambda: version.sequence, f.publish, lambda: s.member):
+            threading.Thread(target=repeat, args=(call,), daemon=True).start()
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=30)
+    assert (run.returncode, run.stderr) == (0, "")
+    session.remove_series(name)
+
+
 def test_a_message_of_a_failed_program_is_delivered_again(session, name):
     producer = session.port(name, "producer")
     producer.send(tag=7)
