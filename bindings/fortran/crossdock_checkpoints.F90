@@ -77,17 +77,13 @@ contains
     integer, intent(out) :: stat
     integer, intent(in), optional :: keep, chunk, max_observers, full, detect
     integer(int64), intent(in), optional :: capacity
-    ! The reference that keeps the shared session for the next call, also while no publisher is open.
-    type(c_ptr), save :: kept = c_null_ptr
-    type(c_ptr) :: session, surplus
+    type(c_ptr) :: session
     integer :: ignored
     stat = c_session_default(session)
     if (stat /= CROSSDOCK_OK) return
     call open_publisher(session, name, publisher, stat, keep, capacity, chunk, max_observers, full, detect)
-    ! If the session is another one than before, the former one was closed, or it is that of a parent process.
-    surplus = kept
-    kept = session
-    ignored = c_session_unref(surplus)
+    ! The library itself keeps the shared session for the next call, also while no publisher is open.
+    ignored = c_session_unref(session)
   end subroutine
 
   !> Fills a publisher's arrays from the newest undamaged checkpoint of its series. `folder` may also be the path of

@@ -151,8 +151,7 @@ consteval bool can_be_made_in() {
 /// Tells whether a T is copied or moved from `Given` by an assignment to an empty T. The constructor would take no
 /// allocator, so the containers in the new T would lie in the region of the original.
 template <class T, class Given>
-concept copied_by_assignment = std::is_same_v<std::remove_cvref_t<Given>, T> && std::is_assignable_v<T&, Given> && !std::is_array_v<T> && has_allocator_in_it<T>() &&
-                               can_be_made_in<T>();
+concept copied_by_assignment = std::is_same_v<std::remove_cvref_t<Given>, T> && std::is_assignable_v<T&, Given> && has_allocator_in_it<T>() && can_be_made_in<T>();
 
 /// Constructs a T at `place`. Each part of the object that takes an allocator gets `allocator`, as the first argument
 /// behind std::allocator_arg or as the last argument. Pairs and aggregates pass `allocator` on to their members.

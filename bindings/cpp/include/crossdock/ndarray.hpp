@@ -92,8 +92,8 @@ class ndarray {
   ndarray& operator=(ndarray&& other) {
     if (this == &other) return *this;
     if (get_allocator() == other.get_allocator()) {
-      this->~ndarray();
-      ::new (static_cast<void*>(this)) ndarray(std::move(other));
+      release();
+      steal(other);
       return *this;
     }
     return *this = std::as_const(other);

@@ -70,11 +70,7 @@ class vector {
     return *this;
   }
   vector& operator=(vector&& other) {
-    if (this != &other) {
-      if (get_allocator() != other.get_allocator()) reserve(other.size());
-      clear();
-      take(std::move(other));
-    }
+    if (this != &other) take(std::move(other));
     return *this;
   }
   vector& operator=(std::initializer_list<T> values) { return (assign(values), *this); }
@@ -91,11 +87,7 @@ class vector {
     clear();
     append(values);
   }
-  void assign(std::initializer_list<T> values) {
-    reserve(values.size());
-    clear();
-    append(values);
-  }
+  void assign(std::initializer_list<T> values) { assign(std::span<const T>(values.begin(), values.size())); }
   void assign(size_type n, const T& value) {
     T copy(value);
     reserve(n);
@@ -104,9 +96,7 @@ class vector {
   }
   template <std::input_iterator It>
   void assign(It first, It last) {
-    if constexpr (std::sized_sentinel_for<It, It>) reserve(static_cast<size_type>(last - first));
-    clear();
-    append(first, last);
+    assign(std::ranges::subrange(first, last));
   }
 
   allocator_type get_allocator() const noexcept { return block_.get_allocator(); }
@@ -314,12 +304,14 @@ class vector {
     detail::in_order();
     if constexpr (!std::is_trivially_destructible_v<T>) std::destroy_n(first, gone);
   }
-  /// Takes over the elements of `other`. This vector must be empty.
+  /// Takes over the elements of `other`. Makes room for them before it gives up this vector's elements.
   void take(vector&& other) {
     if (get_allocator() == other.get_allocator()) {
+      clear();
       block_.swap(other.block_);
     } else {
-      make_room(other.size());
+      reserve(other.size());
+      clear();
       for (T& value : other) emplace_back(std::move(value));
       other.clear();
     }

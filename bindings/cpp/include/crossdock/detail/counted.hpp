@@ -18,10 +18,7 @@ class counted {
     if (object_) check(Ref(object_));
   }
   counted(counted&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  counted& operator=(const counted& other) {
-    counted copy(other);
-    return *this = std::move(copy);
-  }
+  counted& operator=(const counted& other) { return *this = counted(other); }
   counted& operator=(counted&& other) noexcept {
     counted taken(std::move(other));
     std::swap(object_, taken.object_);

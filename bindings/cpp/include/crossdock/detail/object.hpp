@@ -47,7 +47,7 @@ class destroyers {
     if constexpr (is_opaque(type_name<T>::value)) {
       static const bool once = [this] {
         const std::lock_guard lock(guard_);
-        known_.emplace(type_name<T>::value, [](void* p) { destroy(static_cast<T*>(p)); });
+        known_.emplace(type_name<T>::value, [](void* p) { std::destroy_at(static_cast<T*>(p)); });
         return true;
       }();
       (void)once;
@@ -60,14 +60,6 @@ class destroyers {
   }
 
  private:
-  template <class T>
-  static void destroy(T* p) {
-    if constexpr (std::is_array_v<T>) {
-      for (auto& element : *p) destroy(&element);
-    } else {
-      std::destroy_at(p);
-    }
-  }
   std::mutex guard_;
   std::map<std::string, function, std::less<>> known_;
 };
@@ -149,22 +141,19 @@ T* open_object_only(crossdock_region* region, const std::string& name, timeout w
 inline void remove_object(crossdock_region* region, const std::string& name) {
   crossdock_object_info info{};
   check(crossdock_object_find(region, name.c_str(), &info));
-  if (is_opaque(info.type)) {
-    const auto destroy = destroyers::instance().find(info.type);
-    if (!destroy) {
-      throw error(status::invalid, "object '" + name + "' is a " + info.type +
-                                       ", which this process has not used: say remove<T>(name), so that what it holds is freed too");
-    }
-    crossdock_object object{};
-    check(crossdock_handle_load(region, info.handle, nullptr, &object));
-    destroy(object.address);
-    if (const auto s = crossdock_object_remove(region, name.c_str()); s != CROSSDOCK_OK) {
-      const std::string what = "; what object '" + name + "' held is freed already, so no task may use it";
-      throw error(static_cast<status>(s), last_message(s) + what + "; remove it with crossdock_object_remove");
-    }
-    return;
+  if (!is_opaque(info.type)) return check(crossdock_object_remove(region, name.c_str()));
+  const auto destroy = destroyers::instance().find(info.type);
+  if (!destroy) {
+    throw error(status::invalid, "object '" + name + "' is a " + info.type +
+                                     ", which this process has not used: say remove<T>(name), so that what it holds is freed too");
   }
-  check(crossdock_object_remove(region, name.c_str()));
+  crossdock_object object{};
+  check(crossdock_handle_load(region, info.handle, nullptr, &object));
+  destroy(object.address);
+  if (const auto s = crossdock_object_remove(region, name.c_str()); s != CROSSDOCK_OK) {
+    const std::string what = "; what object '" + name + "' held is freed already, so no task may use it";
+    throw error(static_cast<status>(s), last_message(s) + what + "; remove it with crossdock_object_remove");
+  }
 }
 
 }  // namespace detail
