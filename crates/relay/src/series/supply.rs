@@ -91,6 +91,8 @@ impl Supply {
         // offer them.
         let kept = observer.newest().saturating_sub(u64::from(observer.original().keep) + 1);
         let mut former: Option<Arc<Version>> = None;
+        // Whether the mirror could not show the last version that was offered.
+        let mut was_skipped = false;
         while !self.is_over() {
             let version = match observer.each(SLICE) {
                 Ok(version) if version.sequence() <= has.max(kept) => {
@@ -101,6 +103,12 @@ impl Supply {
                 Err(error) => {
                     let how = match error.status {
                         Status::NotYet | Status::TimedOut => continue,
+                        Status::Closed if was_skipped => {
+                            let text = "the mirror could not take the last version";
+                            peers.log(&format!("the supply of node {}: {text}; {error}", self.peer));
+                            // The mirror's observers must not take the versions that they saw for all of the series.
+                            EndReason::Died
+                        }
                         Status::Closed => EndReason::Closed,
                         Status::PeerDied => EndReason::Died,
                         _ => {
@@ -119,8 +127,8 @@ impl Supply {
             };
             let head = VersionHead::of(&version, observer.withheld());
             match self.offer(peers, head, former.as_deref(), &version) {
-                Some(true) => former = Some(version),
-                Some(false) => {}
+                Some(true) => (former, was_skipped) = (Some(version), false),
+                Some(false) => was_skipped = true,
                 None => break,
             }
         }
