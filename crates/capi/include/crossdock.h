@@ -818,8 +818,10 @@ typedef struct crossdock_publisher_statistics {
 
 crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publisher,
                                                     crossdock_publisher_statistics *statistics);
-/* End the series, so that no more versions come. Observers still get the last version, and then CLOSED. The memory
- * stays until the last reference is given up. */
+/* End the series, so that no more versions come. Observers still get the last version, and then CLOSED. If the last
+ * version was withheld because the daemon did not answer in time, and if the variables have not changed since, the call
+ * first publishes this version, and waits up to 10 s for the daemon. The memory stays until the last reference is given
+ * up. */
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 
 /* Remove the name of a series. Observers keep their versions. Errors: NOT_FOUND (there is no series of this name),

@@ -79,7 +79,11 @@ impl Attached {
         match self.state() {
             PublisherState::Live => None,
             PublisherState::Ended => {
-                let text = format!("its publisher ended in order after version {}", self.newest().sequence());
+                let mut text = format!("its publisher ended in order after version {}", self.newest().sequence());
+                let withheld = self.pool.header().report.withheld_now.load(Relaxed);
+                if withheld > 0 {
+                    text += &format!("; it withheld {withheld} later version(s), because it found no room");
+                }
                 Some(self.error(Status::Closed, text))
             }
             PublisherState::Died => {

@@ -74,6 +74,15 @@ impl Field {
         }
     }
 
+    /// The variable's present contents, at its usual address.
+    ///
+    /// # Safety
+    /// No version is begun, and no thread writes the variable while the result exists.
+    pub unsafe fn contents(&self) -> &[u8] {
+        // SAFETY: the present bytes lie within the chunks that are mapped, and the caller promises the rest.
+        unsafe { std::slice::from_raw_parts(self.reservation.start().as_ptr(), self.bytes as usize) }
+    }
+
     /// Maps ordinary zeroed memory for these chunks.
     pub fn put_memory(&self, chunks: std::ops::Range<u32>, chunk: usize) -> OsResult<()> {
         if chunks.is_empty() {

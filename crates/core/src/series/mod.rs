@@ -55,6 +55,7 @@ mod value;
 mod variable_mapping;
 mod variables;
 mod version;
+mod withheld;
 
 pub use crate::host::PinPageGiven;
 

@@ -22,7 +22,7 @@ use super::protocol;
 use super::publisher::Publisher;
 use super::spec::{AttributeSpec, FullPolicy, Method};
 use super::value::{Value, check_value};
-use crate::{Error, Result, fault_point};
+use crate::{Result, fault_point};
 
 /// What the record of a version says besides the version's contents: number, time and statistics.
 pub(super) struct Stamp {
@@ -45,8 +45,8 @@ impl Publisher {
     /// observer.
     ///
     /// The result 0 says that the version was withheld ([`super::FullPolicy::Withhold`]), because the pool cannot grow
-    /// and observers hold all old versions. No observer sees the withheld version. The next version that is published
-    /// contains the changes of the withheld version, but not its attributes.
+    /// and observers hold all old versions, or because the daemon does not answer in time. No observer sees the withheld
+    /// version. The next version that is published contains the changes of the withheld version, but not its attributes.
     ///
     /// `attributes` are the attributes of this version. If one of them was not declared before, this call declares it,
     /// as long as there is room for it. It stays declared even if no version is published.
@@ -69,7 +69,7 @@ impl Publisher {
         };
         let published = match published {
             Err(error) if error.status == Status::NoSpace && self.full == FullPolicy::Withhold => {
-                self.withhold(error);
+                self.withhold(error, attributes);
                 Ok(0)
             }
             other => other,
@@ -93,17 +93,6 @@ impl Publisher {
     pub fn give_up_step(&mut self) {
         self.unsearched |= !self.hinted;
         self.hinted = false;
-    }
-
-    /// Withholds a version: its contents stay in the variables' own memory, and its chunks stay on the list of changes.
-    fn withhold(&mut self, why: Error) {
-        if self.begun {
-            self.write_back_begun();
-        }
-        fault_point!("series.publish.withheld");
-        self.counts.withheld += 1;
-        self.counts.withheld_now = self.counts.withheld_now.saturating_add(1);
-        self.withheld_why = Some(why);
     }
 
     /// For each value, finds the index of its attribute in the series' list of attributes. Declares the attributes that
@@ -144,7 +133,7 @@ impl Publisher {
         Ok(columns)
     }
 
-    fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
+    pub(super) fn publish_in_place(&mut self, columns: &[u32], attributes: &[(&str, Value)]) -> Result<u64> {
         let FoundChanges { method, dirty } = self.find_changes();
         fault_point!("series.publish.found");
         // From here on, `pending` contains all changes up to now, so the flags `hinted` and `unsearched` are reset. If
@@ -227,7 +216,7 @@ impl Publisher {
         self.sequence = sequence;
         self.newest_record = record;
         self.counts.withheld_now = 0;
-        self.withheld_why = None;
+        self.withheld = None;
     }
 
     /// Counts the chunks of a published version: those that were copied for it, and those that it shares with the

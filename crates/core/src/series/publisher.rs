@@ -25,6 +25,7 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
+use super::withheld::Withheld;
 use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result};
@@ -89,8 +90,8 @@ pub struct Publisher {
     /// The slots of the begun version, that is, the version that the program writes straight into the pool.
     pub(super) begun_slots: Vec<FreshSlots>,
     end: Arc<EndMark>,
-    /// The reason why the last publish withheld its version; `None` after a version was published.
-    pub(super) withheld_why: Option<Error>,
+    /// The version that the last publish withheld; `None` after a version was published.
+    pub(super) withheld: Option<Withheld>,
     /// The last attempt to grow the pool, if it failed: the time before which the publisher does not try again, and the
     /// error.
     pub(super) growth: Option<(Instant, Error)>,
@@ -206,7 +207,7 @@ impl Publisher {
             runner: None,
             begun: false,
             begun_slots: Vec::new(),
-            withheld_why: None,
+            withheld: None,
             growth: None,
             broken: None,
             scratch: vec![0; geometry.counts.chunks as usize],
@@ -259,6 +260,11 @@ impl Publisher {
     /// version. Observers that wait for the next version get an error, which says that the publisher has ended the
     /// series. Dropping a publisher has the same effect for observers, but reports no error.
     ///
+    /// If the last version was withheld because the daemon did not answer in time, and if the program has not changed
+    /// the variables since then, this call first publishes that version. It waits for the daemon for up to 10 s. A last
+    /// version that was withheld because observers hold all old versions is lost; [`Self::publish`] has returned 0, and
+    /// the error of waiting observers says that the version was withheld.
+    ///
     /// # Errors
     /// `DISCONNECTED` or `TIMED_OUT` if the node daemon did not learn of the end. In this case the name stays taken
     /// until this session ends.
@@ -272,6 +278,7 @@ impl Publisher {
     /// # Errors
     /// The errors of [`Self::end`].
     pub fn end_mut(&mut self) -> Result<()> {
+        self.publish_withheld();
         self.end.end();
         self.host.series_ended()
     }
@@ -312,6 +319,9 @@ pub(super) fn failed(name: &str, error: &OsError) -> Error {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.publish_withheld();
+        }
         self.end.end();
     }
 }

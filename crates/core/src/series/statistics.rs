@@ -87,7 +87,7 @@ impl Publisher {
             reserved: self.counts.reserved,
             no_space: self.counts.no_space,
             withheld: self.counts.withheld,
-            withheld_why: self.withheld_why.as_ref().map(ToString::to_string),
+            withheld_why: self.withheld.as_ref().map(|withheld| withheld.why.to_string()),
             taken_back: self.counts.taken_back,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crossdock_core::series::{Detect, FullPolicy, Spec, Version};
+use crossdock_core::series::{Detect, FullPolicy, Spec, Value, Version};
 use crossdock_layout::Status;
 use crossdock_os::testing::Random;
 
@@ -258,4 +258,42 @@ fn a_version_can_be_waited_for_by_its_number() {
         publisher.publish(&[]).unwrap();
     }
     assert_eq!(waiting.join().unwrap(), 3);
+}
+
+#[test]
+fn a_last_version_that_the_daemon_left_without_an_answer_comes_before_the_end() {
+    for detect in WAYS {
+        let world = World::new();
+        let (mut publisher, series) = world.publisher(small(detect));
+        let mut observer = series.observe(0);
+        numbers(&mut publisher, "u").fill(1);
+        assert_eq!(publisher.publish(&[("t", Value::F64(1.0))]).unwrap(), 1);
+        let held = observer.latest().unwrap();
+        numbers(&mut publisher, "u").fill(2);
+        publisher.touched("u", 0..WORDS as u64 * 8).unwrap();
+        world.lose_answers(3);
+        assert_eq!(publisher.publish(&[("t", Value::F64(2.0))]).unwrap(), 0, "{detect:?}");
+        publisher.end().unwrap();
+        let version = observer.next(Duration::ZERO).unwrap();
+        assert_eq!((version.sequence(), version.attribute("t").unwrap()), (2, &Value::F64(2.0)), "{detect:?}");
+        assert!(seen(&version).iter().all(|number| *number == 2) && seen(&held)[0] == 1, "{detect:?}");
+    }
+}
+
+#[test]
+fn a_step_that_was_not_published_does_not_come_with_the_end() {
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(small(Detect::CopyAll));
+    let mut observer = series.observe(0);
+    publisher.publish(&[]).unwrap();
+    numbers(&mut publisher, "u").fill(2);
+    world.lose_answers(1);
+    assert_eq!(publisher.publish(&[]).unwrap(), 0);
+    // The program has begun its next step.
+    numbers(&mut publisher, "u")[WORDS - 1] = 3;
+    publisher.end().unwrap();
+    assert_eq!(observer.next(Duration::ZERO).unwrap().sequence(), 1);
+    let error = observer.next(Duration::ZERO).unwrap_err();
+    assert_eq!(error.status, Status::Closed);
+    assert!(error.to_string().contains("withheld 1 later version(s), because it found no room"), "{error}");
 }

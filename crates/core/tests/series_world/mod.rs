@@ -42,7 +42,8 @@ impl World {
         world
     }
 
-    /// A word of memory that all processes of the test share. Word 0 is the quota.
+    /// A word of memory that all processes of the test share. Word 0 is the quota. Word 5 is the number of requests for
+    /// more memory that get no answer.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < 8000);
         // SAFETY: the word lies within the memory behind the table, which is mapped and consists of atomics.
@@ -51,6 +52,11 @@ impl World {
 
     pub fn set_quota(&self, bytes: u64) {
         self.word(0).store(bytes, Ordering::Relaxed);
+    }
+
+    /// Lets the next requests for more memory get no answer.
+    pub fn lose_answers(&self, requests: u64) {
+        self.word(5).store(requests, Ordering::Relaxed);
     }
 
     pub fn publisher(self: &Arc<Self>, spec: Spec) -> (Publisher, Series) {
@@ -159,6 +165,10 @@ impl Host for World {
     }
 
     fn reserve(&self, total: u64) -> Result<()> {
+        let lose = |requests: u64| requests.checked_sub(1);
+        if self.word(5).fetch_update(Ordering::Relaxed, Ordering::Relaxed, lose).is_ok() {
+            return Err(Error::new(Status::TimedOut, "the daemon did not answer"));
+        }
         let quota = self.word(0).load(Ordering::Relaxed);
         if total <= quota {
             return Ok(());
