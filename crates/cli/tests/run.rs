@@ -286,6 +286,42 @@ fn a_signal_that_the_caller_ignores_stays_ignored_except_sigterm() {
 }
 
 #[test]
+fn a_part_on_another_host_sends_pulses_while_it_cleans_up_after_a_dead_run() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("");
+    let dead = place.path().join("r/crossdock/runs/dead");
+    fs::create_dir_all(&dead).unwrap();
+    fs::write(dead.join("lock"), "").unwrap();
+    fs::write(dead.join("engine"), "docker").unwrap();
+    let (begun, go, docker) = ("begun", "go", place.path().join("docker"));
+    // The docker engine does not answer before the test allows it.
+    let script = format!("#!/bin/sh\ntouch {begun}\nuntil [ -e {go} ]; do sleep 0.02; done\n");
+    fs::write(&docker, script).unwrap();
+    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+    let order = serde_json::json!({ "Part": {
+        "id": "w-1-1", "hosts": ["n1", "n2"], "number": 1, "file": "w.yaml", "engine": "process", "environment": [],
+        "text": "workflow: w\ntasks:\n  a: {command: ['true'], node: n2}\n", "site": null,
+    }});
+    let mut command = place.command(&["run-part"]);
+    let mut part = command.env("PATH", path).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut input = part.stdin.take().unwrap();
+    writeln!(input, "{order}").unwrap();
+    let output = BufReader::new(part.stdout.take().unwrap());
+    let mut said = output.lines().map(Result::unwrap).skip_while(|line| line != "crossdock-run 1").skip(1);
+    let first = said.next().unwrap();
+    assert!(place.path().join(begun).exists() && first == "\"Pulse\"", "{first}");
+    fs::write(place.path().join(go), "").unwrap();
+    let ready = said.find(|line| line != "\"Pulse\"").unwrap();
+    assert!(ready.starts_with("{\"Ready\""), "{ready}");
+    drop(input);
+    said.for_each(drop);
+    finish(part);
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {

@@ -198,9 +198,9 @@ pub fn clean_dead() -> Vec<String> {
     clean_dead_in(&base(), &complain)
 }
 
-/// Does what [`clean_dead`] does, without saying what is left.
-pub fn clean_dead_quietly() {
-    clean_dead_in(&base(), &|_| ());
+/// Does what [`clean_dead`] does. Calls `say` with a line about everything that is left.
+pub fn clean_dead_saying(say: &dyn Fn(&str)) {
+    clean_dead_in(&base(), say);
 }
 
 fn clean_dead_in(base: &Path, say: &dyn Fn(&str)) -> Vec<String> {

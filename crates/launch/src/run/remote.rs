@@ -90,7 +90,7 @@ fn sweep(id: &str) -> u8 {
         if Instant::now() > end {
             return code::SYSTEM;
         }
-        folder::clean_dead_quietly();
+        folder::clean_dead_saying(&|_| ());
         thread::sleep(Duration::from_millis(20));
     }
     code::OK
@@ -98,7 +98,6 @@ fn sweep(id: &str) -> u8 {
 
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
     child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
-    folder::clean_dead();
     // Signals must not end this process, because its child, the part's supervisor, must remove everything before this
     // process ends.
     let _ = outlive_signals(&Arc::default());
@@ -247,6 +246,8 @@ pub fn part_supervisor() -> u8 {
     };
     let sender = MessageSender::new();
     let alarm = |text: &str| sender.say(&FromPart::Alarm(text.to_owned()));
+    // An engine may take long to answer. The messages have begun before, so the run's supervisor gets pulses meanwhile.
+    folder::clean_dead_saying(&alarm);
     let refuse = |refused: PartRefusal| {
         let code = refused.code;
         sender.say(&FromPart::from(refused));
