@@ -228,6 +228,7 @@ mod tests {
             used: 0,
             is_full: false,
             lines: Vec::new(),
+            more: 0,
             refused: Vec::new(),
         };
         let directory = RunningDirectory {

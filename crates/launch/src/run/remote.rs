@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -25,7 +26,8 @@ use super::folder::{self, RunFolder};
 use super::host_exchange::{self, OtherHosts, OwnHost};
 use super::hosts::{PART_SUPERVISOR, node_name};
 use super::messages::{
-    FromPart, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, ToPart, line, next, text_of,
+    FromPart, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, ToPart, line, looked, next,
+    text_of,
 };
 use super::part::{Part, PartConnections, PartRefusal};
 use super::rank::{End, Running};
@@ -344,12 +346,42 @@ struct RunningRank {
     running: Running,
 }
 
+/// The thread that looks into this host's managed directories. A look may take long, and the part must notice the ends
+/// of ranks meanwhile.
+struct Looks {
+    /// The numbers of the questions for the thread.
+    questions: Sender<u64>,
+    answers: Receiver<FromPart>,
+}
+
+impl Looks {
+    /// Starts the thread. It signals `wake` after each look, and ends when the questions are dropped.
+    fn start(run: PathBuf, wake: Arc<OwnedFd>) -> Self {
+        let (questions, asked) = channel();
+        let (sender, answers) = channel();
+        let answer = move || {
+            while let Ok(first) = asked.recv() {
+                // All questions that wait now are answered by one look.
+                let numbers: Vec<u64> = std::iter::once(first).chain(asked.try_iter()).collect();
+                let found = directory_reports::here(&run);
+                for number in numbers {
+                    let _ = sender.send(looked(number, found.clone()));
+                }
+                event::signal(&*wake);
+            }
+        };
+        let _ = thread::Builder::new().spawn(answer);
+        Self { questions, answers }
+    }
+}
+
 /// A part that is ready to run tasks.
 struct ServingPart<'a> {
     part: Part,
     grace: Duration,
     receiver: &'a OrderReceiver,
     sender: &'a MessageSender,
+    looks: Looks,
     ranks: BTreeMap<usize, RunningRank>,
     /// For each rank that has started: the name of its task, and its number in the run. This list says into the logs of
     /// which ranks a problem with the files of a task is written.
@@ -362,7 +394,8 @@ struct ServingPart<'a> {
 impl<'a> ServingPart<'a> {
     fn new(part: Part, grace: Duration, receiver: &'a OrderReceiver, sender: &'a MessageSender) -> Self {
         let (ranks, producers, helpers) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { part, grace, receiver, sender, ranks, producers, helpers, kill_at: None, killed: false }
+        let looks = Looks::start(part.folder.path.clone(), receiver.wake.clone());
+        Self { part, grace, receiver, sender, looks, ranks, producers, helpers, kill_at: None, killed: false }
     }
 
     fn go(mut self) -> u8 {
@@ -376,8 +409,8 @@ impl<'a> ServingPart<'a> {
                     Ok(ToPart::JobBegan(task)) => self.part.began(&task),
                     Ok(ToPart::JobEnded(task, well)) => self.part.ended(&task, well),
                     Ok(ToPart::Look(number)) => {
-                        let found = directory_reports::here(&self.part.folder.path);
-                        self.sender.say(&FromPart::Looked { number, found });
+                        // If the thread could not be started, the question gets no answer.
+                        let _ = self.looks.questions.send(number);
                     }
                     Ok(ToPart::Ask) => self.ask(),
                     Ok(ToPart::Kill) => self.kill(),
@@ -397,6 +430,7 @@ impl<'a> ServingPart<'a> {
             }
             self.look();
             self.tell_of_files();
+            self.looks.answers.try_iter().for_each(|answer| self.sender.say(&answer));
             if asked {
                 if self.ranks.is_empty() {
                     return self.finish(code::UNAVAILABLE);
