@@ -115,8 +115,7 @@ pub struct RemotePart {
     pub host: String,
     /// How far the part is between its start and its end.
     pub phase: Phase,
-    /// True if the part's connection broke after the greeting, so that files or processes may be left on the part's
-    /// host.
+    /// True if the part was lost after its greeting, so that files or processes may be left on the part's host.
     pub is_broken: bool,
     /// What the part's tasks share with their host, for example the network, in words for the user; `None` if they
     /// share nothing.
@@ -238,6 +237,15 @@ impl RemotePart {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }
 
+    /// Notes that the connection is gone, or that the part counts as lost after a long silence.
+    pub fn give_up(&mut self) {
+        if self.is_there() {
+            self.is_broken |= !matches!(self.phase, Phase::Connecting);
+            self.phase = Phase::Gone;
+        }
+        self.close();
+    }
+
     /// Closes the connection, which makes the part end.
     pub fn close(&mut self) {
         self.down = None;
@@ -249,6 +257,36 @@ mod tests {
     use crossdock_os::Deadline;
 
     use super::*;
+    use crate::run::hosts::Launcher;
+
+    #[test]
+    fn a_part_that_is_silent_after_its_greeting_is_lost_and_something_may_be_left_there() {
+        let ssh = ["sh", "-c", "exec cat"].map(str::to_owned).to_vec();
+        let hosts = Hosts {
+            names: vec!["n2".into()],
+            here: None,
+            launcher: Launcher::Ssh,
+            ssh,
+            starter: "crossdock".into(),
+            address: None,
+            transport: crossdock_link::Choice::default(),
+            trusted_network: true,
+        };
+        let events = Events::new().unwrap();
+        let mut part = RemotePart::start(&hosts, 0, &events).unwrap();
+        part.give_up();
+        assert!(!part.is_broken, "nothing was made before the greeting");
+        for phase in [Phase::Preparing, Phase::Ready(Arc::from(engine::no_container()), String::new())] {
+            (part.phase, part.is_broken) = (phase, false);
+            part.heard = Instant::now().checked_sub(Duration::from_secs(SILENCE_S + 1)).unwrap();
+            assert!(part.lost().is_some());
+            part.give_up();
+            assert!(part.is_broken && part.lost().is_none());
+        }
+        (part.phase, part.is_broken) = (Phase::Left, false);
+        part.give_up();
+        assert!(!part.is_broken && matches!(part.phase, Phase::Left));
+    }
 
     #[test]
     fn a_round_of_events_has_an_end_and_what_is_left_comes_in_the_next_one() {
