@@ -11,11 +11,12 @@ use crate::sys;
 use rustix::fs::{AtFlags, CWD, Dir, FileType as FileKind, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Opens a file with these options.
 pub fn open(how: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
@@ -208,6 +209,63 @@ fn permit(folder: &impl AsFd) {
 /// followed, and the error is ENOTDIR.
 pub fn open_folder(path: &Path) -> io::Result<File> {
     Ok(folder_in(CWD, path)?.into())
+}
+
+/// The most symbolic links that [`make_and_open_folder`] follows, as in the kernel.
+const LINKS: usize = 40;
+
+/// Opens a folder for listing it. Makes the folder, and the folders above it that do not exist. Symbolic links are
+/// followed if this user or root owns them.
+///
+/// # Errors
+/// Another user owns a link on the path: this user did not choose where the link leads.
+pub fn make_and_open_folder(path: &Path) -> io::Result<File> {
+    let (mut folder, mut links) = (folder_in(CWD, c".")?, 0);
+    // The names of the path that are still to be gone through, the next one last.
+    let mut names: Vec<OsString> = Vec::new();
+    let push = |folder: &mut OwnedFd, names: &mut Vec<OsString>, path: &Path| {
+        if path.is_absolute() {
+            *folder = folder_in(CWD, c"/")?;
+        }
+        let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+        let parts: Vec<_> = path.components().filter(is_name).map(|part| part.as_os_str().to_owned()).collect();
+        names.extend(parts.into_iter().rev());
+        io::Result::Ok(())
+    };
+    push(&mut folder, &mut names, path)?;
+    while let Some(name) = names.pop() {
+        let mut found = folder_in(&folder, &name);
+        if found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            match sys::fs::mkdirat(&folder, &name, Mode::from_raw_mode(0o777)) {
+                Err(Errno::EXIST) => {}
+                made => made?,
+            }
+            found = folder_in(&folder, &name);
+        }
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                let link =
+                    sys::fs::openat(&folder, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                let stat = rustix::fs::fstat(&link)?;
+                if FileKind::from_raw_mode(stat.st_mode) != FileKind::Symlink {
+                    return Err(error);
+                }
+                if ![0, crate::child::user()].contains(&stat.st_uid) {
+                    let name = name.display();
+                    let why = format!("`{name}` is a symbolic link of user {}, which is not followed", stat.st_uid);
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+                }
+                links += 1;
+                if links > LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = rustix::fs::readlinkat(&link, c"", Vec::new())?;
+                push(&mut folder, &mut names, Path::new(OsStr::from_bytes(target.as_bytes())))?;
+            }
+            found => folder = found?,
+        }
+    }
+    Ok(to_list(&folder)?.into())
 }
 
 /// Opens an open folder again, for listing it.
@@ -477,6 +535,31 @@ mod nesting {
         command.args(words).env(DEEP, &top);
         assert!(command.status().unwrap().success());
         assert!(!top.exists());
+    }
+
+    #[test]
+    fn a_folder_is_made_and_opened_through_links_of_this_user_and_of_root_only() {
+        let above = tempfile::tempdir().unwrap();
+        let at = |name: &str| above.path().join(name);
+        let id = |file: &File| file.metadata().unwrap().ino();
+        let made = make_and_open_folder(&at("a/b/../c/")).unwrap();
+        assert_eq!(id(&made), metadata(at("a/c")).unwrap().ino());
+        symlink("a", at("own")).unwrap();
+        symlink(at("own/c"), at("absolute")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        std::fs::write(at("file"), "x").unwrap();
+        assert_eq!(id(&make_and_open_folder(&at("absolute/../c")).unwrap()), id(&made));
+        assert!(make_and_open_folder(Path::new("/proc/self/fd")).is_ok(), "a link of root");
+        assert!(make_and_open_folder(&at("file")).is_err() && make_and_open_folder(&at("loop")).is_err());
+        if crate::child::user() != 0 {
+            return crate::testing::skip("a link of another user, which only root can make");
+        }
+        std::os::unix::fs::lchown(at("own"), Some(12345), None).unwrap();
+        for path in ["own", "own/c", "own/new", "absolute"] {
+            let error = make_and_open_folder(&at(path)).unwrap_err().to_string();
+            assert!(error.contains("`own` is a symbolic link of user 12345"), "{path}: {error}");
+        }
+        assert!(!at("a/new").exists());
     }
 
     /// The environment variable that is set in the process that removes the closed folder. Its value is the folder's
