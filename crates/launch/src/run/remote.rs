@@ -446,14 +446,13 @@ impl<'a> ServingPart<'a> {
         }
     }
 
-    /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline.
+    /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline. While too many
+    /// messages wait for the connection, [`Self::look`] does nothing, so this call does not wait for ranks.
     fn wait(&self) {
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.receiver.wake.as_fd()];
-        for there in self.ranks.values() {
+        for there in self.ranks.values().filter(|_| !self.sender.is_behind()) {
             fds.push(there.running.pidfd.as_fd());
-            if let (Some(output), false) = (&there.running.output, self.sender.is_behind()) {
-                fds.push(output.as_fd());
-            }
+            fds.extend(there.running.output.as_ref().map(OwnedFd::as_fd));
         }
         let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
     }
