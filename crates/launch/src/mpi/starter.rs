@@ -49,7 +49,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
 
     let lost = Arc::new(event::eventfd().map_err(text)?);
     let (noted, signals) = (lost.clone(), session.keeper.try_clone().map_err(|e| e.to_string())?);
-    std::thread::spawn(move || {
+    let reader = crossdock_os::thread::start(move || {
         while let Some(message) = Message::read_frame(&mut input) {
             if matches!(message, Message::Signal(..)) {
                 let _ = send(&signals, &message, &[]);
@@ -57,6 +57,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
         }
         event::signal(&*noted);
     });
+    reader.map_err(|e| format!("cannot start a thread: {e}"))?;
 
     let epoll = event::Epoll::new().map_err(text)?;
     epoll.add(&session.keeper, 0, false).map_err(text)?;

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_os::process::{Signal, open_pidfd};
+use crossdock_os::thread::start_or_run;
 use crossdock_os::{Deadline, OsError, child, event, pipe, spawn};
 use serde::{Deserialize, Serialize};
 
@@ -242,7 +243,7 @@ impl Running {
     }
 
     /// Asks the rank to end. A container that cannot be asked is killed. Slow steps are done in a thread, whose handle
-    /// is returned.
+    /// is returned, or before this call returns if no thread can be started.
     pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         if self.ends_its_own {
@@ -252,12 +253,12 @@ impl Running {
         if let Some(container) = self.container.clone() {
             let (engine, process) = (engine.clone(), self.process);
             let ask = move || process.signal(Signal::TERM);
-            return Some(thread::spawn(move || match engine.first_process(&container) {
+            return start_or_run(move || match engine.first_process(&container) {
                 // The engine's command, such as `docker run`, passes the signal on to the container.
                 Some(first) if processes::catches(first, Signal::TERM) => ask(),
                 Some(_) => engine.kill(&container),
                 None => ask(),
-            }));
+            });
         }
         if let Some(depth) = engine.task_depth() {
             let inner: Vec<_> = processes::descendants(pid).into_iter().filter(|d| d.depth == depth).collect();
@@ -270,7 +271,8 @@ impl Running {
         None
     }
 
-    /// Kills the rank. Slow steps are done in a thread, whose handle is returned.
+    /// Kills the rank. Slow steps are done in a thread, whose handle is returned, or before this call returns if no
+    /// thread can be started.
     pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let process = self.process;
         let below: Vec<_> = processes::descendants(self.pid() as i32).into_iter().map(|d| d.process).collect();
@@ -283,13 +285,13 @@ impl Running {
         };
         if self.ends_its_own {
             let deadline = Instant::now() + OWN_END;
-            return Some(thread::spawn(move || {
+            return start_or_run(move || {
                 process.signal(Signal::KILL);
                 while Instant::now() < deadline && below.iter().any(|process| process.runs()) {
                     thread::sleep(Duration::from_millis(10));
                 }
                 group();
-            }));
+            });
         }
         match self.container.clone() {
             None => {
@@ -298,13 +300,13 @@ impl Running {
             }
             Some(container) => {
                 let engine = engine.clone();
-                Some(thread::spawn(move || {
+                start_or_run(move || {
                     engine.kill(&container);
                     // The engine's command, such as `docker run`, ends by itself when its container has ended. The
                     // command gets a moment to write its last output before it is killed.
                     thread::sleep(Duration::from_millis(200));
                     group();
-                }))
+                })
             }
         }
     }

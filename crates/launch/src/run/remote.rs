@@ -6,7 +6,7 @@
 //! the connection ends, both processes end, with everything that they started.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -112,11 +112,12 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     )
     .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
-    thread::spawn(move || {
+    let passing_on = crossdock_os::thread::start(move || {
         // When this thread ends, it closes the pipe. The part's supervisor then reads the end of the pipe, and so
         // notices that the connection has ended.
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
+    // If the thread could not be started, the pipe is closed already, so the part's supervisor ends.
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
     // If the part's supervisor was killed, the processes that it had started are now children of this process, and this
     // call kills them.
@@ -125,10 +126,15 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
         folder::clean_up_after(&order.id);
         processes::kill_descendants(&[], Duration::from_secs(5));
     }
+    passing_on.map_err(no_thread)?;
     match status.code() {
         Some(code) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
         None => Err("its supervisor was killed; its tasks were stopped".into()),
     }
+}
+
+fn no_thread(reason: io::Error) -> String {
+    format!("cannot start a thread: {reason}")
 }
 
 /// Sends the part's messages to the run's supervisor. A thread writes them, so that a slow connection does not stop the
@@ -143,11 +149,11 @@ struct MessageSender {
 }
 
 impl MessageSender {
-    fn new() -> Self {
+    fn new() -> Result<Self, String> {
         let (queue, texts) = channel::<String>();
         let behind = Arc::new(AtomicUsize::new(0));
         let waiting = behind.clone();
-        let writer = thread::spawn(move || {
+        let writer = crossdock_os::thread::start(move || {
             let mut output = std::io::stdout();
             loop {
                 let (text, counted) = match texts.recv_timeout(Duration::from_secs(PULSE_S)) {
@@ -164,7 +170,7 @@ impl MessageSender {
                 waiting.fetch_sub(counted, Ordering::Relaxed);
             }
         });
-        Self { queue, behind, writer, is_mute: AtomicBool::new(false) }
+        Ok(Self { queue, behind, writer: writer.map_err(no_thread)?, is_mute: AtomicBool::new(false) })
     }
 
     fn say(&self, up: &FromPart) {
@@ -207,7 +213,7 @@ impl OrderReceiver {
         let wake = Arc::new(event::eventfd().map_err(|e| e.to_string())?);
         let (ended, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Instant::now())));
         let (ring, over, now) = (wake.clone(), ended.clone(), heard.clone());
-        thread::spawn(move || {
+        let reader = crossdock_os::thread::start(move || {
             let mut input = BufReader::new(std::io::stdin());
             while let Some(down) = next::<ToPart>(&mut input) {
                 *now.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
@@ -219,6 +225,7 @@ impl OrderReceiver {
             over.store(true, Ordering::Relaxed);
             event::signal(&*ring);
         });
+        reader.map_err(no_thread)?;
         Ok(Self { queue, wake, ended, heard })
     }
 
@@ -236,7 +243,13 @@ pub fn part_supervisor() -> u8 {
     child::leave_session();
     child::raise_own_descriptor_limit();
     let _ = child::adopt_orphans();
-    let Ok(receiver) = OrderReceiver::new() else { return code::SYSTEM };
+    let (receiver, sender) = match (OrderReceiver::new(), MessageSender::new()) {
+        (Ok(receiver), Ok(sender)) => (receiver, sender),
+        (Err(reason), _) | (_, Err(reason)) => {
+            eprintln!("crossdock: {reason}");
+            return code::SYSTEM;
+        }
+    };
     // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `receiver.ended`,
     // so this process stops the tasks of this host and removes the files that were made for them.
     let _ = outlive_signals(&receiver.ended);
@@ -246,7 +259,6 @@ pub fn part_supervisor() -> u8 {
         // made yet, so nothing must be removed.
         return code::SYSTEM;
     };
-    let sender = MessageSender::new();
     let alarm = |text: &str| sender.say(&FromPart::Alarm(text.to_owned()));
     // An engine may take long to answer. The messages have begun before, so the run's supervisor gets pulses meanwhile.
     folder::clean_dead_saying(&alarm);
@@ -370,7 +382,7 @@ impl Looks {
                 event::signal(&*wake);
             }
         };
-        let _ = thread::Builder::new().spawn(answer);
+        let _ = crossdock_os::thread::start(answer);
         Self { questions, answers }
     }
 }

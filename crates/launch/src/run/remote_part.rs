@@ -139,7 +139,10 @@ impl RemotePart {
         let pid = child.id() as i32;
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (down, queue) = channel::<String>();
-        thread::spawn(move || {
+        // If a thread cannot be started, ssh or srun reads the end of its input, and ends at the latest with the
+        // calling thread.
+        let no_thread = |e| format!("cannot start a thread: {e}");
+        let writer = crossdock_os::thread::start(move || {
             loop {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
@@ -153,7 +156,8 @@ impl RemotePart {
                 }
             }
         });
-        let words = thread::spawn(move || ssh::last_words(errors));
+        writer.map_err(no_thread)?;
+        let words = crossdock_os::thread::start(move || ssh::last_words(errors)).map_err(no_thread)?;
         let (sender, bell) = (events.sender.clone(), events.bell.clone());
         let put = move |event| {
             // The send fails only if the supervisor is ending and reads no more events.
@@ -161,7 +165,7 @@ impl RemotePart {
                 event::signal(&*bell);
             }
         };
-        thread::spawn(move || {
+        let reader = crossdock_os::thread::start(move || {
             let greeted = output.is_some_and(|stream| {
                 let mut stream = BufReader::new(stream);
                 let greeted = ssh::greeting(&mut stream, GREETING);
@@ -178,6 +182,7 @@ impl RemotePart {
                 put(Event::Closed(number, greeted, status, words));
             }
         });
+        reader.map_err(no_thread)?;
         let (phase, host) = (Phase::Connecting, hosts.names[number].clone());
         Ok(Self {
             host,
