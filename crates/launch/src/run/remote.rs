@@ -270,7 +270,9 @@ pub fn part_supervisor() -> u8 {
     let code = match RunFolder::make(&order.id) {
         Err(reason) => refuse(PartRefusal::new(code::SYSTEM, reason)),
         Ok(folder) => {
-            let path = folder.path.clone();
+            // The lock is held until the folder is removed, so that a run that starts meanwhile does not take this one
+            // for dead.
+            let (path, _lock) = (folder.path.clone(), folder.lock());
             match prepare(&order, folder, &sender) {
                 Ok((part, grace)) => ServingPart::new(part, grace, &receiver, &sender).go(),
                 Err(refused) => {
