@@ -340,6 +340,27 @@ fn a_run_that_cannot_be_prepared_holds_its_lock_until_it_is_removed() {
 }
 
 #[test]
+fn what_a_host_that_was_lost_by_silence_leaves_is_removed() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");
+    script(&place, "ssh", "for last; do :; done; exec sh -c \"$last\"");
+    let child = place.start("process", &["--hosts", "n2.invalid", "--ssh", "./ssh"]);
+    place.await_log("a", "ready");
+    let is_part = |pid: &u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.ends_with("\0run-part\0") || line.ends_with("\0supervise-part\0")
+    };
+    let parts: Vec<u32> = place.processes().into_iter().filter(is_part).collect();
+    assert_eq!(parts.len(), 2, "the two processes of the part");
+    parts.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let states = || place.runs().into_iter().filter_map(|run| fs::read_to_string(run.join("state.json")).ok());
+    until("the loss of the host", || states().any(|state| state.contains("it was last heard of")));
+    parts.iter().for_each(|pid| signal(*pid, Signal::KILL));
+    let run = finish(child);
+    assert_eq!(run.code, 69, "{}", run.err);
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {
