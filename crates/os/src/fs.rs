@@ -220,7 +220,8 @@ const LINKS: usize = 40;
 /// # Errors
 /// Another user owns a link on the path: this user did not choose where the link leads.
 pub fn make_and_open_folder(path: &Path) -> io::Result<File> {
-    let (mut folder, mut links) = (folder_in(CWD, c".")?, 0);
+    let mut folder = folder_in(CWD, if path.is_absolute() { c"/" } else { c"." })?;
+    let mut links = 0;
     // The names of the path that are still to be gone through, the next one last.
     let mut names: Vec<OsString> = Vec::new();
     let push = |folder: &mut OwnedFd, names: &mut Vec<OsString>, path: &Path| {
