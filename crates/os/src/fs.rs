@@ -252,7 +252,7 @@ pub fn make_and_open_folder(path: &Path) -> io::Result<File> {
                     return Err(error);
                 }
                 if ![0, crate::child::user()].contains(&stat.st_uid) {
-                    let name = name.display();
+                    let name = Path::new(&name).display();
                     let why = format!("`{name}` is a symbolic link of user {}, which is not followed", stat.st_uid);
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
                 }

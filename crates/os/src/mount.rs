@@ -56,7 +56,7 @@ impl MountRoot {
     pub fn file_system(&self) -> Option<(String, String)> {
         let info = sys::read_text(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd())).ok()?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
-        let mounts = sys::read_text("/proc/self/mountinfo".to_owned()).ok()?;
+        let mounts = sys::read_text("/proc/self/mountinfo").ok()?;
         let line = mounts.lines().find(|line| line.split(' ').next() == Some(id))?;
         let (kind, rest) = line.split_once(" - ")?.1.split_once(' ')?;
         Some((kind.to_owned(), rest.split(' ').next()?.to_owned()))
@@ -101,8 +101,7 @@ mod tests {
             let mut command = std::process::Command::new("unshare");
             command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
             command.args(["--exact", "mount::tests::a_mount_is_told_and_removed_whatever_takes_its_place"]);
-            assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
-            return;
+            return assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
         }
         let above = tempfile::tempdir().unwrap();
         let at = |name: &str| above.path().join(name);

@@ -48,7 +48,7 @@ mod tests {
             let done = Arc::new(AtomicU32::new(0));
             let work = done.clone();
             attempt.arm();
-            let started = start_or_run(move || drop(work.fetch_add(1, Ordering::Relaxed)));
+            let started = start_or_run(move || _ = work.fetch_add(1, Ordering::Relaxed));
             let hit = attempt.disarm();
             assert_eq!(started.is_none(), hit.is_some());
             started.into_iter().for_each(|thread| thread.join().unwrap());
