@@ -92,6 +92,9 @@ fn text(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer) 
         let titles = ["FILE", "STATE", "SIZE", "WRITTEN BY", "READ BY", "AWAITED BY", "REASON"];
         text += &format!("\n{}", columns(&titles[..if has_reasons { 7 } else { 6 }], &rows));
     }
+    if look.more > 0 {
+        text += &format!("\n… and {} more names", look.more);
+    }
     if !look.refused.is_empty() {
         let rows: Vec<Vec<String>> = look.refused.iter().map(refusal).collect();
         text += &format!("\n{}", columns(&["REFUSED", "TIMES", "LAST FILE", "LAST", "ERROR", "REASON"], &rows));
@@ -135,7 +138,7 @@ fn value(run: &str, DirectoryAnswer { host, directory, look }: &DirectoryAnswer)
         "run": run, "host": host, "name": directory.name, "path": directory.path, "publish": directory.publish, "keep": directory.keep, "quota": directory.quota,
         "producers": directory.produce, "consumers": directory.consume, "state": phase(look.phase), "published": look.published,
         "used": directory.quota.map(|_| look.used), "full": look.is_full,
-        "files": look.lines.iter().map(line).collect::<Vec<_>>(),
+        "files": look.lines.iter().map(line).collect::<Vec<_>>(), "more_files": look.more,
         "refused": look.refused.iter().map(refused).collect::<Vec<_>>(),
     })
 }

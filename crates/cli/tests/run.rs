@@ -286,6 +286,81 @@ fn a_signal_that_the_caller_ignores_stays_ignored_except_sigterm() {
 }
 
 #[test]
+fn a_part_on_another_host_sends_pulses_while_it_cleans_up_after_a_dead_run() {
+    use std::io::{BufRead, BufReader, Write};
+    let place = Place::new("");
+    let dead = place.path().join("r/crossdock/runs/dead");
+    fs::create_dir_all(&dead).unwrap();
+    fs::write(dead.join("lock"), "").unwrap();
+    fs::write(dead.join("engine"), "docker").unwrap();
+    // The docker engine does not answer before the test allows it.
+    script(&place, "docker", "touch begun; until [ -e go ]; do sleep 0.02; done");
+    let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+    let order = serde_json::json!({ "Part": {
+        "id": "w-1-1", "hosts": ["n1", "n2"], "number": 1, "file": "w.yaml", "engine": "process", "environment": [],
+        "text": "workflow: w\ntasks:\n  a: {command: ['true'], node: n2}\n", "site": null,
+    }});
+    let mut command = place.command(&["run-part"]);
+    let mut part = command.env("PATH", path).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut input = part.stdin.take().unwrap();
+    writeln!(input, "{order}").unwrap();
+    let output = BufReader::new(part.stdout.take().unwrap());
+    let mut said = output.lines().map(Result::unwrap).skip_while(|line| line != "crossdock-run 1").skip(1);
+    let first = said.next().unwrap();
+    assert!(place.path().join("begun").exists() && first == "\"Pulse\"", "{first}");
+    fs::write(place.path().join("go"), "").unwrap();
+    assert!(said.any(|line| line.starts_with("{\"Ready\"")), "the part is ready");
+    drop(input);
+    said.for_each(drop);
+    finish(part);
+    place.assert_nothing_left("process");
+}
+
+/// Writes a shell script that the test's run finds as `name`.
+fn script(place: &Place, name: &str, text: &str) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let path = place.path().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_run_that_cannot_be_prepared_holds_its_lock_until_it_is_removed() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: ['true'], image: x}\n");
+    // The docker engine does not work, and is asked for containers when the run is removed.
+    let asked = "[ $1 = ps ] || exit 1; flock -n r/crossdock/runs/*/lock touch free || touch held";
+    script(&place, "docker", asked);
+    let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+    let run = finish(place.start_by(&["env", &format!("PATH={path}")], "docker", &[]));
+    assert_eq!(run.code, 69, "{}", run.err);
+    let is_there = |name: &str| place.path().join(name).exists();
+    assert!(is_there("held") && !is_there("free"), "a run that starts meanwhile takes this one for dead: {}", run.err);
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn what_a_host_that_was_lost_by_silence_leaves_is_removed() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");
+    script(&place, "ssh", "for last; do :; done; exec sh -c \"$last\"");
+    let child = place.start("process", &["--hosts", "n2.invalid", "--ssh", "./ssh"]);
+    place.await_log("a", "ready");
+    let is_part = |pid: &u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.ends_with("\0run-part\0") || line.ends_with("\0supervise-part\0")
+    };
+    let parts: Vec<u32> = place.processes().into_iter().filter(is_part).collect();
+    assert_eq!(parts.len(), 2, "the two processes of the part");
+    parts.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let states = || place.runs().into_iter().filter_map(|run| fs::read_to_string(run.join("state.json")).ok());
+    until("the loss of the host", || states().any(|state| state.contains("it was last heard of")));
+    parts.iter().for_each(|pid| signal(*pid, Signal::KILL));
+    let run = finish(child);
+    assert_eq!(run.code, 69, "{}", run.err);
+    place.assert_nothing_left("process");
+}
+
+#[test]
 fn completions_and_help_are_there_for_every_command() {
     let place = Place::new("");
     for shell in ["bash", "zsh", "fish"] {

@@ -17,6 +17,10 @@ use crate::refusals::{self, Refused};
 use crate::stage::StagedPath;
 use crate::store::Layout;
 
+/// The most names in the list of one directory. If there are more names, the list has the names that are not published
+/// or are in use, before other names.
+const LINES: usize = 10_000;
+
 /// The state of one file name in a managed directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FileState {
@@ -125,8 +129,10 @@ pub struct DirectorySnapshot {
     pub used: u64,
     /// True if no room is left: writing more fails with ENOSPC.
     pub is_full: bool,
-    /// A line for each name, sorted by name.
+    /// A line for each name, sorted by name; at most 10 000 lines.
     pub lines: Vec<FileLine>,
+    /// How many names have no line, because there are too many of them.
+    pub more: u64,
     /// The tasks that tried in vain to change files of the directory.
     pub refused: Vec<Refused>,
 }
@@ -204,6 +210,7 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
             add(&mut line.waiters, pid);
         }
     }
+    let (lines, more) = shortened(lines.into_values().collect(), LINES);
     // The lists of writers and readers never contain this process, because it opens only folders. The lists may contain
     // the service, because the service sometimes has a file open for a moment.
     Ok(DirectorySnapshot {
@@ -212,9 +219,26 @@ pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnaps
         published: page.published.load(std::sync::atomic::Ordering::Relaxed),
         used: mount::used(&layout.stage),
         is_full: mount::is_full(&layout.stage),
-        lines: lines.into_values().collect(),
+        lines,
+        more,
         refused: refusals::read(&layout.refusals()),
     })
+}
+
+/// Leaves out names if there are more than `most`, and tells how many. Names that are not published or are in use stay
+/// in the list before other names.
+fn shortened(mut lines: Vec<FileLine>, most: usize) -> (Vec<FileLine>, u64) {
+    let more = lines.len().saturating_sub(most);
+    if more > 0 {
+        let is_quiet = |line: &FileLine| {
+            matches!(line.state, FileState::Published | FileState::Spilled | FileState::Dropped)
+                && [&line.writers, &line.readers, &line.waiters].iter().all(|users| users.is_empty())
+        };
+        lines.sort_by_key(is_quiet);
+        lines.truncate(most);
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    (lines, more as u64)
 }
 
 /// Reads the service's list of events. For each name, a later event replaces the earlier events.
@@ -357,6 +381,19 @@ mod tests {
             assert_eq!(seen(rest), Vec::<PathBuf>::new(), "{rest:?}");
         }
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_keeps_the_names_that_are_not_published_or_in_use() {
+        let state = |i| if i % 10 == 7 { FileState::Torn } else { FileState::Published };
+        let mut lines: Vec<_> = (100..200).map(|i| line_of(i.to_string().into(), state(i))).collect();
+        lines[55].waiters.push(FileUser { pid: 1, task: "a".into() });
+        let (all, none) = shortened(lines.clone(), 100);
+        assert_eq!((all.len(), none), (100, 0));
+        let (few, more) = shortened(lines, 13);
+        let names: Vec<_> = few.iter().map(|line| line.name.to_str().unwrap()).collect();
+        let wanted = ["100", "101", "107", "117", "127", "137", "147", "155", "157", "167", "177", "187", "197"];
+        assert_eq!((&names[..], more), (&wanted[..], 87));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::error::{Context, OsError, OsResult};
 use crate::sys;
 use rustix::io::Errno;
 pub use rustix::process::Signal;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +72,17 @@ pub fn ended(pid: i32, wait: bool) -> OsResult<Option<ExitStatus>> {
             }
         }
     }
+}
+
+/// Tells whether the child `pid` has ended, without reaping it.
+///
+/// # Errors
+/// This process has no such child, for example because another part of the program has reaped it.
+pub fn has_ended(pid: i32) -> OsResult<bool> {
+    let named = || format!("process {pid}");
+    let id = Pid::from_raw(pid).ok_or(Errno::CHILD).context("waitid", named)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    rustix::process::waitid(WaitId::Pid(id), options).map(|status| status.is_some()).context("waitid", named)
 }
 
 /// Sends a signal to a child that has not been reaped yet. Until the child is reaped, no other process can have its

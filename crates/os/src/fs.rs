@@ -8,13 +8,15 @@
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
 use crate::sys;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType as FileKind, Mode, OFlags};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use rustix::path::Arg;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Opens a file with these options.
 pub fn open(how: &OpenOptions, path: impl AsRef<Path>) -> io::Result<File> {
@@ -70,17 +72,103 @@ pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
     std::fs::remove_dir(path)
 }
 
-/// Removes a folder and everything in it. Folders of this user to which the user may not write are removed, too.
+/// Removes a folder and everything in it. Folders of this user to which the user may not write are removed, too. A
+/// symbolic link in place of the folder is removed, and not what it leads to.
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
-    sys::plan("unlink")?;
-    match std::fs::remove_dir_all(&path) {
-        // MFILE: the standard library has one descriptor open for each level of nested folders, and there are too few
-        // descriptors for all levels. ACCESS: a folder has no permission to list it or to remove its files.
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::ACCESS)) => {
-            remove_nested(path.as_ref())
+    let path = path.as_ref();
+    let folder = match folder_in(CWD, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory && symlink_metadata(path)?.is_symlink() => {
+            return remove_file(path);
         }
-        removed => removed,
+        folder => folder?,
+    };
+    let mut removal = Removal { top: &folder, moved: 0 };
+    loop {
+        let before = removal.moved;
+        removal.empty(&folder, 0)?;
+        if removal.moved == before {
+            return remove_dir(path);
+        }
     }
+}
+
+/// The most nested folders that are open at the same time while a folder is removed.
+const OPEN_FOLDERS: usize = 64;
+
+/// The removal of a folder with everything in it. Nested folders are removed one in the other, but only so many of them
+/// that neither descriptors nor the stack run out: a folder that lies deeper is first moved to the top.
+struct Removal<'a> {
+    top: &'a OwnedFd,
+    /// How many folders were moved to the top.
+    moved: u64,
+}
+
+impl Removal<'_> {
+    /// Removes everything in an open folder that lies `depth` folders below the top, except for what it moves.
+    fn empty(&mut self, folder: &OwnedFd, depth: usize) -> io::Result<()> {
+        permit(folder);
+        let mut folders = Vec::new();
+        for entry in Dir::new(to_list(folder)?)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_folder = match entry.file_type() {
+                FileKind::Unknown => is_folder(folder, name)?,
+                kind => kind == FileKind::Directory,
+            };
+            if !is_folder {
+                if_there(rustix::fs::unlinkat(folder, name, AtFlags::empty()))?;
+            } else if name != c"." && name != c".." {
+                folders.push(name.to_owned());
+            }
+        }
+        for name in folders {
+            // The folder is opened without following a link, because another process may have put a link in its place.
+            let inner = match folder_in(folder, &name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                inner => inner?,
+            };
+            if depth + 1 == OPEN_FOLDERS {
+                permit(&inner);
+                self.move_to_top(folder, &name)?;
+                continue;
+            }
+            match self.empty(&inner, depth + 1) {
+                // Too few descriptors are free for what lies in this folder.
+                Err(error) if depth > 0 && is_lack_of_descriptors(&error) => self.move_to_top(folder, &name)?,
+                emptied => {
+                    emptied?;
+                    if_there(rustix::fs::unlinkat(folder, &name, AtFlags::REMOVEDIR))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a folder to the top. The kernel requires permission to write to a folder that is moved into another one.
+    fn move_to_top(&mut self, from: &OwnedFd, name: &CStr) -> io::Result<()> {
+        loop {
+            self.moved += 1;
+            let to = format!("crossdock-moved-{}", self.moved);
+            if rustix::fs::statat(self.top, &to, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+                return Ok(if_there(sys::fs::renameat(from, name, self.top, &to))?);
+            }
+        }
+    }
+}
+
+fn is_folder(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
+    let found = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    Ok(if_there(found.map(|stat| FileKind::from_raw_mode(stat.st_mode) == FileKind::Directory))?)
+}
+
+/// Turns the error that a file is not there into the default value.
+fn if_there<T: Default>(done: rustix::io::Result<T>) -> rustix::io::Result<T> {
+    done.or_else(|errno| if errno == Errno::NOENT { Ok(T::default()) } else { Err(errno) })
+}
+
+/// Tells whether this process, or the machine, has no free descriptor.
+fn is_lack_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Removes everything in an open folder. Folders in it on which another file system is mounted stay: the error is
@@ -120,56 +208,77 @@ fn permit(folder: &impl AsFd) {
 /// Opens a folder for calls that name what is in it. If the last part of the path is a symbolic link, the link is not
 /// followed, and the error is ENOTDIR.
 pub fn open_folder(path: &Path) -> io::Result<File> {
-    Ok(folder_in(CWD, path.as_os_str())?.into())
+    Ok(folder_in(CWD, path)?.into())
+}
+
+/// The most symbolic links that [`make_and_open_folder`] follows, as in the kernel.
+const LINKS: usize = 40;
+
+/// Opens a folder for listing it. Makes the folder, and the folders above it that do not exist. Symbolic links are
+/// followed if this user or root owns them.
+///
+/// # Errors
+/// Another user owns a link on the path: this user did not choose where the link leads.
+pub fn make_and_open_folder(path: &Path) -> io::Result<File> {
+    let mut folder = folder_in(CWD, if path.is_absolute() { c"/" } else { c"." })?;
+    let mut links = 0;
+    // The names of the path that are still to be gone through, the next one last.
+    let mut names: Vec<OsString> = Vec::new();
+    let push = |folder: &mut OwnedFd, names: &mut Vec<OsString>, path: &Path| {
+        if path.is_absolute() {
+            *folder = folder_in(CWD, c"/")?;
+        }
+        let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
+        let parts: Vec<_> = path.components().filter(is_name).map(|part| part.as_os_str().to_owned()).collect();
+        names.extend(parts.into_iter().rev());
+        io::Result::Ok(())
+    };
+    push(&mut folder, &mut names, path)?;
+    while let Some(name) = names.pop() {
+        let mut found = folder_in(&folder, &name);
+        if found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            match sys::fs::mkdirat(&folder, &name, Mode::from_raw_mode(0o777)) {
+                Err(Errno::EXIST) => {}
+                made => made?,
+            }
+            found = folder_in(&folder, &name);
+        }
+        match found {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                let link =
+                    sys::fs::openat(&folder, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                let stat = rustix::fs::fstat(&link)?;
+                if FileKind::from_raw_mode(stat.st_mode) != FileKind::Symlink {
+                    return Err(error);
+                }
+                if ![0, crate::child::user()].contains(&stat.st_uid) {
+                    let name = Path::new(&name).display();
+                    let why = format!("`{name}` is a symbolic link of user {}, which is not followed", stat.st_uid);
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+                }
+                links += 1;
+                if links > LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = rustix::fs::readlinkat(&link, c"", Vec::new())?;
+                push(&mut folder, &mut names, Path::new(OsStr::from_bytes(target.as_bytes())))?;
+            }
+            found => folder = found?,
+        }
+    }
+    Ok(to_list(&folder)?.into())
+}
+
+/// Opens an open folder again, for listing it.
+fn to_list(folder: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(sys::fs::openat(folder, c".", flags, Mode::empty())?)
 }
 
 /// Opens a folder in an open folder. A symbolic link is not followed.
-fn folder_in(folder: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+fn folder_in(folder: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(sys::fs::openat(folder, name, flags, Mode::empty())?)
-}
-
-/// Removes a folder and everything in it, with few descriptors and whatever permissions its folders have. Each folder
-/// that lies in a folder of `path` is moved into `path`, and its content is removed there.
-fn remove_nested(path: &Path) -> io::Result<()> {
-    // Folders are opened without following a link, because another process may have put a link in place of a folder.
-    let folder = open_folder(path)?;
-    permit(&folder);
-    let top = path_of(&folder);
-    let mut moved = 0_u64;
-    loop {
-        let names: Vec<_> =
-            read_dir(&top)?.map(|entry| entry.map(|e| (e.file_name(), e.file_type()))).collect::<Result<_, _>>()?;
-        if names.is_empty() {
-            return remove_dir(path);
-        }
-        for (name, kind) in names {
-            if !kind?.is_dir() {
-                remove_file(top.join(name))?;
-                continue;
-            }
-            let inner = folder_in(&folder, &name)?;
-            permit(&inner);
-            for entry in read_dir(path_of(&inner))? {
-                let entry = entry?;
-                if !entry.file_type()?.is_dir() {
-                    remove_file(entry.path())?;
-                    continue;
-                }
-                // Only a folder with permission to write to it can be moved into another folder.
-                permit(&folder_in(&inner, &entry.file_name())?);
-                let to = loop {
-                    moved += 1;
-                    let to = top.join(format!("crossdock-moved-{moved}"));
-                    if symlink_metadata(&to).is_err() {
-                        break to;
-                    }
-                };
-                rename(entry.path(), to)?;
-            }
-            remove_dir(top.join(name))?;
-        }
-    }
 }
 
 /// Renames a file or folder. A file that has the new name is replaced.
@@ -401,6 +510,57 @@ mod nesting {
         assert!(command.status().unwrap().success());
         assert!(!top.exists() && kept.join("f").exists(), "a link is removed, and not what it leads to");
         std::fs::remove_dir_all(&kept).unwrap();
+    }
+
+    /// The environment variable that is set in the process that removes deeply nested folders. Its value is the path of
+    /// the outermost folder.
+    const DEEP: &str = "CROSSDOCK_TEST_DEEP";
+
+    #[test]
+    fn deeply_nested_folders_are_removed_with_a_small_stack() {
+        if let Some(deep) = std::env::var_os(DEEP) {
+            let thread = std::thread::Builder::new().stack_size(128 << 10);
+            return thread.spawn(|| remove_dir_all(deep)).unwrap().join().unwrap().unwrap();
+        }
+        let above = tempfile::tempdir().unwrap();
+        let top = above.path().join("top");
+        create_dir(&top).unwrap();
+        let mut folder = folder_in(CWD, &top).unwrap();
+        for _ in 0..1500 {
+            rustix::fs::mkdirat(&folder, c"a", Mode::from_raw_mode(0o777)).unwrap();
+            folder = folder_in(&folder, c"a").unwrap();
+        }
+        let words = ["--exact", "fs::nesting::deeply_nested_folders_are_removed_with_a_small_stack"];
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "ulimit -n $(ulimit -Hn) && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        command.args(words).env(DEEP, &top);
+        assert!(command.status().unwrap().success());
+        assert!(!top.exists());
+    }
+
+    #[test]
+    fn a_folder_is_made_and_opened_through_links_of_this_user_and_of_root_only() {
+        let above = tempfile::tempdir().unwrap();
+        let at = |name: &str| above.path().join(name);
+        let id = |file: &File| file.metadata().unwrap().ino();
+        let made = make_and_open_folder(&at("a/b/../c/")).unwrap();
+        assert_eq!(id(&made), metadata(at("a/c")).unwrap().ino());
+        symlink("a", at("own")).unwrap();
+        symlink(at("own/c"), at("absolute")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        std::fs::write(at("file"), "x").unwrap();
+        assert_eq!(id(&make_and_open_folder(&at("absolute/../c")).unwrap()), id(&made));
+        assert!(make_and_open_folder(Path::new("/proc/self/fd")).is_ok(), "a link of root");
+        assert!(make_and_open_folder(&at("file")).is_err() && make_and_open_folder(&at("loop")).is_err());
+        if crate::child::user() != 0 {
+            return crate::testing::skip("a link of another user, which only root can make");
+        }
+        std::os::unix::fs::lchown(at("own"), Some(12345), None).unwrap();
+        for path in ["own", "own/c", "own/new", "absolute"] {
+            let error = make_and_open_folder(&at(path)).unwrap_err().to_string();
+            assert!(error.contains("`own` is a symbolic link of user 12345"), "{path}: {error}");
+        }
+        assert!(!at("a/new").exists());
     }
 
     /// The environment variable that is set in the process that removes the closed folder. Its value is the folder's

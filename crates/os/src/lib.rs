@@ -43,6 +43,7 @@ mod sys;
 pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
+pub mod thread;
 pub mod tmpfs;
 pub mod turns;
 pub mod ucx;

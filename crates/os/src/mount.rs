@@ -3,9 +3,13 @@
 use std::ffi::CString;
 use std::path::Path;
 
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::{Context, OsError, OsResult};
+use crate::{fs, sys};
 
 /// Mounts an empty memory file system of `bytes` bytes on a folder. The calling process needs CAP_SYS_ADMIN.
 ///
@@ -25,6 +29,46 @@ pub fn unmount(folder: &Path) {
     let _ = rustix::mount::unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
 }
 
+/// The root folder of a mount, open for as long as this value lives. A folder or link that takes the place of the mount
+/// meanwhile is not met.
+#[derive(Debug)]
+pub struct MountRoot(OwnedFd);
+
+impl MountRoot {
+    /// Opens the folder `at`. A symbolic link in its place is not followed.
+    ///
+    /// # Errors
+    /// There is no such folder, or it cannot be reached.
+    pub fn open(at: &Path) -> OsResult<Self> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = sys::fs::openat(CWD, at, flags, Mode::empty());
+        opened.map(Self).context("open", || at.display().to_string())
+    }
+
+    /// Tells whether the server of the mounted file system is dead.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        rustix::fs::fstat(&self.0).is_err_and(|errno| errno == Errno::NOTCONN)
+    }
+
+    /// The type and the source of the file system in which the folder is, for example `tmpfs` and `crossdock-files`.
+    #[must_use]
+    pub fn file_system(&self) -> Option<(String, String)> {
+        let info = sys::read_text(format!("/proc/self/fdinfo/{}", self.0.as_raw_fd())).ok()?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+        let mounts = sys::read_text("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|line| line.split(' ').next() == Some(id))?;
+        let (kind, rest) = line.split_once(" - ")?.1.split_once(' ')?;
+        Some((kind.to_owned(), rest.split(' ').next()?.to_owned()))
+    }
+
+    /// Removes the mount as [`unmount`] does.
+    pub fn unmount(&self) {
+        // The last part of this path is a link of the kernel to the open folder, so it must be followed.
+        let _ = rustix::mount::unmount(fs::path_of(&self.0), UnmountFlags::DETACH);
+    }
+}
+
 /// Tells whether the kernel refused a mount because this process lacks the rights.
 pub fn is_refused(error: &OsError) -> bool {
     matches!(error.errno, rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)
@@ -39,4 +83,44 @@ pub fn is_full(folder: &Path) -> bool {
 /// The number of bytes in use in the file system of this folder; 0 if the file system does not tell.
 pub fn used(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(0, |found| (found.f_blocks - found.f_bfree) * found.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The environment variable that is set in the process that has mounts of its own.
+    const WITH_MOUNTS: &str = "CROSSDOCK_TEST_WITH_MOUNTS";
+
+    #[test]
+    fn a_mount_is_told_and_removed_whatever_takes_its_place() {
+        if crate::child::user() != 0 {
+            return crate::testing::skip("mounts, which only root can make");
+        }
+        if std::env::var_os(WITH_MOUNTS).is_none() {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+            command.args(["--exact", "mount::tests::a_mount_is_told_and_removed_whatever_takes_its_place"]);
+            return assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
+        }
+        let above = tempfile::tempdir().unwrap();
+        let at = |name: &str| above.path().join(name);
+        for name in ["a/at", "b/at"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+            memory_at(&at(name), 1 << 20).unwrap();
+            std::fs::write(at(name).join("file"), "x").unwrap();
+        }
+        let root = MountRoot::open(&at("a/at")).unwrap();
+        assert_eq!(root.file_system(), Some(("tmpfs".into(), "crossdock-files".into())));
+        assert!(!root.is_dead());
+        std::fs::rename(at("a"), at("moved")).unwrap();
+        std::os::unix::fs::symlink(at("b"), at("a")).unwrap();
+        root.unmount();
+        assert!(!at("moved/at/file").exists() && at("b/at/file").exists());
+        std::os::unix::fs::symlink(at("b/at"), at("link")).unwrap();
+        MountRoot::open(&at("link")).unwrap().unmount();
+        MountRoot::open(&at("moved/at")).unwrap().unmount();
+        assert!(at("b/at/file").exists());
+        unmount(&at("b/at"));
+    }
 }

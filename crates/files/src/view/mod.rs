@@ -23,7 +23,8 @@ use std::time::Duration;
 
 use crossdock_core::files::Views;
 use crossdock_os::fs;
-use crossdock_os::{mount, spawn};
+use crossdock_os::mount::MountRoot;
+use crossdock_os::spawn;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
 pub use server::ViewCallbacks;
@@ -90,7 +91,7 @@ impl View {
         let shared = Arc::new(Shared::new(show.faces, show.seen_at, views, show.moved, callbacks));
         let mut config = Config::default();
         config.mount_options = vec![
-            MountOption::FSName("crossdock".into()),
+            MountOption::FSName(SOURCE.into()),
             MountOption::Subtype("crossdock".into()),
             MountOption::RO,
             MountOption::NoSuid,
@@ -124,13 +125,22 @@ impl View {
 
     /// Removes the mount on the folder `at`, if a view has made this mount and the view's server is dead.
     pub fn unmount_dead(at: &Path) {
-        if fs::metadata(at).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN)) {
-            mount::unmount(at);
+        if let Some(root) = mounted(at).filter(MountRoot::is_dead) {
+            root.unmount();
         }
     }
 }
 
-const ENOTCONN: i32 = 107;
+/// The source of a view's mount, as the kernel names it.
+const SOURCE: &str = "crossdock";
+
+/// Opens the mount on the folder `at`, if a view has made this mount. Another process may have changed the path since
+/// then, and the path may lead to another mount.
+fn mounted(at: &Path) -> Option<MountRoot> {
+    let root = MountRoot::open(at).ok()?;
+    let (kind, source) = root.file_system()?;
+    (kind.starts_with("fuse") && source == SOURCE).then_some(root)
+}
 
 /// Starts a shell that removes the mount when this process has ended in any way: the shell reads from a pipe that ends
 /// with this process. Signals to this process's group do not reach the shell.
@@ -144,7 +154,9 @@ fn guard(at: &Path) -> io::Result<Child> {
 impl Drop for View {
     fn drop(&mut self) {
         self.shared.end();
-        mount::unmount(&self.at);
+        if let Some(root) = mounted(&self.at) {
+            root.unmount();
+        }
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
         // This call does not wait for the session's threads. The threads live until the last process has closed the
         // view's files, and a program outside the workflow may keep a file open for a long time.

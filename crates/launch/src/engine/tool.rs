@@ -70,11 +70,11 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(pipe: Option<impl Read + Send + 'static>) -> Self {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<Self> {
         let (sender, ended) = channel();
         let text = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&text);
-        thread::spawn(move || {
+        crossdock_os::thread::start(move || {
             let _reads = sender;
             let Some(mut pipe) = pipe.map(|pipe| pipe.take(OUTPUT_MAX)) else { return };
             let mut buffer = [0; 4096];
@@ -89,8 +89,8 @@ impl Reader {
                     }
                 }
             }
-        });
-        Self { text, ended }
+        })?;
+        Ok(Self { text, ended })
     }
 
     /// Waits until the pipe is closed, and gives what was written to it, without white space at its beginning and end.
@@ -132,7 +132,13 @@ pub fn finish(mut command: Command, deadline: Duration) -> Outcome {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return failed(HelperFailure::Missing(name)),
         Err(e) => return failed(HelperFailure::Refused(name, e)),
     };
-    let (output, errors) = (Reader::start(child.stdout.take()), Reader::start(child.stderr.take()));
+    let (output, errors) = match (Reader::start(child.stdout.take()), Reader::start(child.stderr.take())) {
+        (Ok(output), Ok(errors)) => (output, errors),
+        (Err(e), _) | (_, Err(e)) => {
+            let _ = child.kill().and_then(|()| child.wait());
+            return failed(HelperFailure::Refused(name, e));
+        }
+    };
     let end = Instant::now() + deadline;
     let status = loop {
         match child.try_wait() {

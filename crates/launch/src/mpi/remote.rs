@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 
 use crossdock_os::{event, process, spawn};
 use crossdock_shim::arguments::Arguments;
@@ -85,7 +84,9 @@ impl Remote {
         let ssh = process::open_pidfd(child.id() as i32).ok().flatten();
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (frames, queue): (SyncSender<Vec<u8>>, Receiver<Vec<u8>>) = sync_channel(FRAMES_MAX);
-        thread::spawn(move || {
+        // If a thread cannot be started, ssh reads the end of its input, and ends at the latest with the calling thread.
+        let no_thread = |e| format!("cannot start a thread: {e}");
+        let writer = crossdock_os::thread::start(move || {
             // When the keeper drops the sender, the loop ends and closes ssh's input. The input of the starter on the
             // other host then ends too, so the starter notices that the connection is closed.
             for frame in queue {
@@ -94,9 +95,10 @@ impl Remote {
                 }
             }
         });
-        let words = thread::spawn(move || ssh::last_words(errors));
+        writer.map_err(no_thread)?;
+        let words = crossdock_os::thread::start(move || ssh::last_words(errors)).map_err(no_thread)?;
         let events = events.clone();
-        thread::spawn(move || {
+        let reader = crossdock_os::thread::start(move || {
             let greeted = output.is_some_and(|mut stream| {
                 let greeted = ssh::greeting(&mut stream, GREETING);
                 if greeted {
@@ -109,6 +111,7 @@ impl Remote {
                 events.put(Event::Closed(id, greeted, status, words));
             }
         });
+        reader.map_err(no_thread)?;
         let remote = Self { host: to.host.clone(), agent: None, ended: false, frames, ssh };
         let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
         remote.say(&Message::Job(text));

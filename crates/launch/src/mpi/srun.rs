@@ -93,7 +93,10 @@ impl Srun {
         };
         let name = Arc::new(Mutex::new(String::new()));
         let noted = name.clone();
-        let listener = std::thread::spawn(move || listen(child, &theirs, &noted));
+        let listener = crossdock_os::thread::start(move || listen(child, &theirs, &noted)).map_err(|e| {
+            let _ = process::send_signal(&srun, process::Signal::KILL);
+            format!("srun cannot be watched: cannot start a thread: {e}")
+        })?;
         Ok(Self { link, srun, step: name, listener: Some(listener) })
     }
 

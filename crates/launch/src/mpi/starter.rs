@@ -49,7 +49,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
 
     let lost = Arc::new(event::eventfd().map_err(text)?);
     let (noted, signals) = (lost.clone(), session.keeper.try_clone().map_err(|e| e.to_string())?);
-    std::thread::spawn(move || {
+    let reader = crossdock_os::thread::start(move || {
         while let Some(message) = Message::read_frame(&mut input) {
             if matches!(message, Message::Signal(..)) {
                 let _ = send(&signals, &message, &[]);
@@ -57,6 +57,7 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
         }
         event::signal(&*noted);
     });
+    reader.map_err(|e| format!("cannot start a thread: {e}"))?;
 
     let epoll = event::Epoll::new().map_err(text)?;
     epoll.add(&session.keeper, 0, false).map_err(text)?;
@@ -70,19 +71,19 @@ fn serve(say: &mut impl FnMut(&Message) -> bool) -> Result<(), String> {
         if ready.iter().any(|r| r.token == 1) {
             break;
         }
-        for stream in [1u8, 2] {
-            if ready.iter().any(|r| r.token == u64::from(stream) + 1) {
-                pump(&epoll, &mut streams, stream, say);
-            }
+        let has_output = |stream: &u8| ready.iter().any(|r| r.token == u64::from(*stream) + 1);
+        if ![1u8, 2].into_iter().filter(has_output).all(|stream| pump(&epoll, &mut streams, stream, say)) {
+            break;
         }
         if !ready.iter().any(|r| r.token == 0) {
             continue;
         }
         match receive(&session.keeper) {
             ReceiveResult::Message(Message::Ended(_, end), _) => {
-                // The command has ended, so its last output is in the two pipes already and can be read to the end.
-                pump(&epoll, &mut streams, 1, say);
-                pump(&epoll, &mut streams, 2, say);
+                // The command has ended, so its last output is in the two pipes already.
+                if ![1, 2].into_iter().all(|stream| pump(&epoll, &mut streams, stream, say)) {
+                    break;
+                }
                 say(&Message::Ended(0, end));
                 ended = true;
             }
@@ -116,22 +117,64 @@ fn pipe() -> Result<(File, File), String> {
     Ok((File::from(reader), File::from(writer)))
 }
 
-/// Sends the bytes that wait in a pipe to the keeper at the other end of ssh.
-fn pump(epoll: &event::Epoll, streams: &mut [Option<File>; 2], stream: u8, say: &mut impl FnMut(&Message) -> bool) {
+/// The most reads of one call of [`pump`]. After them, a pipe that has the kernel's default limit of 1 MiB is empty.
+const READS: usize = 32;
+
+/// Sends bytes that wait in a pipe to the keeper at the other end of ssh. The number of bytes is bounded, so that a
+/// command that writes without end does not keep the starter from messages. Returns false if that keeper is gone.
+fn pump(
+    epoll: &event::Epoll,
+    streams: &mut [Option<File>; 2],
+    stream: u8,
+    say: &mut impl FnMut(&Message) -> bool,
+) -> bool {
     let slot = &mut streams[usize::from(stream) - 1];
-    let Some(file) = slot else { return };
+    let Some(file) = slot else { return true };
     let mut buffer = vec![0; 32 << 10];
-    loop {
+    for _ in 0..READS {
         match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => {
-                say(&Message::Output(stream, buffer[..n].to_vec()));
+            Ok(n) if n > 0 => {
+                if !say(&Message::Output(stream, buffer[..n].to_vec())) {
+                    return false;
+                }
             }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return true,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => break,
+            // The pipe is closed, or cannot be read.
+            Ok(_) | Err(_) => {
+                let _ = epoll.remove(&*file);
+                *slot = None;
+                return true;
+            }
         }
     }
-    let _ = epoll.remove(&*file);
-    *slot = None;
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_writes_without_end_does_not_keep_the_starter() {
+        let (out, theirs) = pipe().unwrap();
+        let epoll = event::Epoll::new().unwrap();
+        epoll.add(&out, 2, false).unwrap();
+        let mut streams = [Some(out), None];
+        let (mut theirs, mut said) = (theirs, 0);
+        theirs.write_all(b"x").unwrap();
+        // Each message is answered by more bytes.
+        let mut say = |_: &Message| {
+            said += 1;
+            theirs.write_all(b"more").unwrap();
+            said < 1000
+        };
+        assert!(pump(&epoll, &mut streams, 1, &mut say) && streams[0].is_some());
+        assert_eq!(said, READS);
+        assert!(!pump(&epoll, &mut streams, 1, &mut |_| false), "the other end is gone");
+        drop(theirs);
+        while streams[0].is_some() {
+            assert!(pump(&epoll, &mut streams, 1, &mut |_| true));
+        }
+    }
 }

@@ -11,7 +11,6 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crossdock_files::{Announcement, DirectorySnapshot, Site, look};
@@ -164,8 +163,8 @@ impl Questions {
             found.seen.sort_by(|a, b| (&a.directory.name, &a.host).cmp(&(&b.directory.name, &b.host)));
             let site = self.site.clone();
             // A thread asks the catalog and sends the answer, because the catalog may be late, and the process that
-            // asked may read slowly.
-            thread::spawn(move || {
+            // asked may read slowly. If no thread can be started, that process reads the end of its connection.
+            let _ = crossdock_os::thread::start(move || {
                 let is_asked = site.filter(|_| !left.is_empty());
                 let announced = is_asked.map(|site| site.announced(Deadline::after(CATALOG)));
                 found.troubles.extend(silent(&left, announced.as_ref()));
@@ -219,6 +218,7 @@ fn words(directory: &str, found: &Announcement) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     fn looks(name: &str) -> DirectoryReports {
         let look = DirectorySnapshot {
@@ -228,6 +228,7 @@ mod tests {
             used: 0,
             is_full: false,
             lines: Vec::new(),
+            more: 0,
             refused: Vec::new(),
         };
         let directory = RunningDirectory {

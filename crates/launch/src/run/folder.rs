@@ -4,6 +4,7 @@
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crossdock_client::runs::{MAKING, base};
@@ -21,7 +22,7 @@ pub struct RunFolder {
     /// The path of the run's folder.
     pub path: PathBuf,
     /// The lock that front and supervisor hold. The kernel releases it when both have ended.
-    _lock: File,
+    lock: Arc<File>,
 }
 
 /// Makes the base folder with its parent, private to the user. A folder of another user at this path is an error.
@@ -90,12 +91,17 @@ impl RunFolder {
             // rename replaces an existing folder without an error. On these file systems, two runs get different
             // folders only because each name has 32 random bits.
             let named = lock_in(&making).and_then(|lock| match rename_to_free_name(&making, &path) {
-                Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), _lock: lock }),
+                Ok(()) => Ok(Self { id: id.to_owned(), path: path.clone(), lock: Arc::new(lock) }),
                 Err(e) => Err(e.to_string()),
             });
             return named.inspect_err(|_| drop(remove(&making)));
         }
         Err(format!("cannot make the folder of run {id} in {}: other runs keep removing it", base.display()))
+    }
+
+    /// Gives the lock. It is held until this struct and what this function gave are dropped.
+    pub fn lock(&self) -> Arc<File> {
+        self.lock.clone()
     }
 
     /// Writes the name of the engine into the run's folder, so that a cleanup knows which engine to ask for containers.
@@ -198,9 +204,9 @@ pub fn clean_dead() -> Vec<String> {
     clean_dead_in(&base(), &complain)
 }
 
-/// Does what [`clean_dead`] does, without saying what is left.
-pub fn clean_dead_quietly() {
-    clean_dead_in(&base(), &|_| ());
+/// Does what [`clean_dead`] does. Calls `say` with a line about everything that is left.
+pub fn clean_dead_saying(say: &dyn Fn(&str)) {
+    clean_dead_in(&base(), say);
 }
 
 fn clean_dead_in(base: &Path, say: &dyn Fn(&str)) -> Vec<String> {

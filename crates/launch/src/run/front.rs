@@ -87,11 +87,11 @@ fn signals() -> std::io::Result<OwnedFd> {
     // A thread writes each signal's number into a pipe, so that `poll` can wait for signals and for the child at the
     // same time.
     let mut signals = signal_hook::iterator::Signals::new(child::not_ignored(&[SIGINT, SIGTERM, SIGHUP]))?;
-    std::thread::spawn(move || {
+    crossdock_os::thread::start(move || {
         for signal in signals.forever() {
             let _ = pipe::write(&write, &[signal as u8]);
         }
-    });
+    })?;
     Ok(read)
 }
 

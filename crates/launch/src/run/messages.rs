@@ -191,6 +191,16 @@ pub enum OrderedProtection {
     TrustedNetwork,
 }
 
+/// Gives the answer to `Look`. If `found` is too long for a message, the answer says so.
+pub fn looked(number: u64, found: DirectoryReports) -> FromPart {
+    let answer = FromPart::Looked { number, found };
+    if line(&answer).len() as u64 <= LINE_MAX {
+        return answer;
+    }
+    let troubles = vec![format!("the list of files is longer than {} MiB", LINE_MAX >> 20)];
+    FromPart::Looked { number, found: DirectoryReports { seen: Vec::new(), troubles } }
+}
+
 /// Writes one message as a line.
 pub fn line(message: &impl Serialize) -> String {
     // Serialization cannot fail, because these types have no maps with keys of other types than text.
@@ -230,6 +240,16 @@ mod tests {
         assert_eq!(line.matches('\n').count(), 1);
         let Some(FromPart::Output { index: 3, text }) = next(&mut line.as_bytes()) else { panic!("{line}") };
         assert_eq!(bytes_of(&text), bytes);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_a_trouble_of_its_question_and_a_message() {
+        let long = DirectoryReports { seen: Vec::new(), troubles: vec!["x".repeat(LINE_MAX as usize)] };
+        let line = line(&looked(7, long));
+        let Some(FromPart::Looked { number: 7, found }) = next(&mut line.as_bytes()) else { panic!("no message") };
+        assert_eq!(found.troubles, ["the list of files is longer than 64 MiB"]);
+        let line = super::line(&looked(8, DirectoryReports { seen: Vec::new(), troubles: vec!["x".into()] }));
+        assert!(matches!(next(&mut line.as_bytes()), Some(FromPart::Looked { found, .. }) if found.troubles == ["x"]));
     }
 
     #[test]

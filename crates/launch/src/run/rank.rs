@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_os::process::{Signal, open_pidfd};
-use crossdock_os::{Deadline, OsError, event, pipe, spawn};
+use crossdock_os::thread::start_or_run;
+use crossdock_os::{Deadline, OsError, child, event, pipe, spawn};
 use serde::{Deserialize, Serialize};
 
 use super::processes::ProcessIdentity;
@@ -23,6 +24,8 @@ pub enum End {
     Exit(i32),
     /// The rank was ended by this signal.
     Signal(i32),
+    /// The rank has ended, and nothing tells how.
+    Unknown,
     /// The rank could not be started: the exit code, and the reason.
     NotStarted(u8, String),
     /// The run ended before the rank could start.
@@ -42,6 +45,7 @@ impl End {
         match self {
             Self::Exit(code) => u8::try_from(*code).unwrap_or(255),
             Self::Signal(signal) => 128u8.saturating_add(*signal as u8),
+            Self::Unknown => super::code::SYSTEM,
             Self::NotStarted(code, _) => *code,
             Self::Skipped => 0,
             Self::Lost(_) => super::code::UNAVAILABLE,
@@ -60,6 +64,7 @@ impl End {
             }
             Self::Exit(code) => format!("ended with exit code {code}"),
             Self::Signal(signal) => format!("was killed by signal {signal} ({})", signal_name(*signal)),
+            Self::Unknown => "ended, and its exit code is not known, because crossdock could not wait for it".into(),
             Self::NotStarted(_, why) => format!("could not be started: {why}"),
             Self::Skipped => "was not started".into(),
             Self::Lost(host) => format!("was lost with its host {host}"),
@@ -220,16 +225,25 @@ impl Running {
     /// Tells whether the rank's process has ended. If it has, the rank's remaining children are killed, and the caller
     /// does not wait for their output.
     fn ended(&mut self) -> Option<End> {
-        let status = self.child.try_wait().ok()??;
-        processes::signal_group(self.pid() as i32, Signal::KILL);
-        Some(match status.code() {
-            Some(code) => End::Exit(code),
-            None => End::Signal(status.signal().unwrap_or(0)),
-        })
+        let pid = self.pid() as i32;
+        match child::has_ended(pid) {
+            Ok(false) => return None,
+            // The process is not reaped yet, so no other process or group can have its id.
+            Ok(true) => processes::signal_group(pid, Signal::KILL),
+            // Another part of this process has reaped the rank's process.
+            Err(_) => return Some(End::Unknown),
+        }
+        match self.child.try_wait() {
+            Ok(status) => status.map(|status| match status.code() {
+                Some(code) => End::Exit(code),
+                None => End::Signal(status.signal().unwrap_or(0)),
+            }),
+            Err(_) => Some(End::Unknown),
+        }
     }
 
     /// Asks the rank to end. A container that cannot be asked is killed. Slow steps are done in a thread, whose handle
-    /// is returned.
+    /// is returned, or before this call returns if no thread can be started.
     pub fn ask(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let pid = self.pid() as i32;
         if self.ends_its_own {
@@ -239,12 +253,12 @@ impl Running {
         if let Some(container) = self.container.clone() {
             let (engine, process) = (engine.clone(), self.process);
             let ask = move || process.signal(Signal::TERM);
-            return Some(thread::spawn(move || match engine.first_process(&container) {
+            return start_or_run(move || match engine.first_process(&container) {
                 // The engine's command, such as `docker run`, passes the signal on to the container.
                 Some(first) if processes::catches(first, Signal::TERM) => ask(),
                 Some(_) => engine.kill(&container),
                 None => ask(),
-            }));
+            });
         }
         if let Some(depth) = engine.task_depth() {
             let inner: Vec<_> = processes::descendants(pid).into_iter().filter(|d| d.depth == depth).collect();
@@ -257,7 +271,8 @@ impl Running {
         None
     }
 
-    /// Kills the rank. Slow steps are done in a thread, whose handle is returned.
+    /// Kills the rank. Slow steps are done in a thread, whose handle is returned, or before this call returns if no
+    /// thread can be started.
     pub fn kill(&self, engine: &Arc<dyn Engine>) -> Option<JoinHandle<()>> {
         let process = self.process;
         let below: Vec<_> = processes::descendants(self.pid() as i32).into_iter().map(|d| d.process).collect();
@@ -270,13 +285,13 @@ impl Running {
         };
         if self.ends_its_own {
             let deadline = Instant::now() + OWN_END;
-            return Some(thread::spawn(move || {
+            return start_or_run(move || {
                 process.signal(Signal::KILL);
                 while Instant::now() < deadline && below.iter().any(|process| process.runs()) {
                     thread::sleep(Duration::from_millis(10));
                 }
                 group();
-            }));
+            });
         }
         match self.container.clone() {
             None => {
@@ -285,13 +300,13 @@ impl Running {
             }
             Some(container) => {
                 let engine = engine.clone();
-                Some(thread::spawn(move || {
+                start_or_run(move || {
                     engine.kill(&container);
                     // The engine's command, such as `docker run`, ends by itself when its container has ended. The
                     // command gets a moment to write its last output before it is killed.
                     thread::sleep(Duration::from_millis(200));
                     group();
-                }))
+                })
             }
         }
     }
@@ -302,6 +317,7 @@ mod tests {
     use super::*;
     use crate::engine::{Isolation, Prepared, Request, RunContext, Unavailable};
     use crate::file::Task;
+    use crossdock_os::testing::until;
     use std::os::fd::AsRawFd;
     use std::sync::Mutex;
 
@@ -352,6 +368,33 @@ mod tests {
         undo(child, (read, command), Some("container"), &engine);
         let open = engine.0.into_inner().unwrap().expect("the engine is asked to kill the container");
         assert!(!open.contains(&name), "{name} is open: {open:?}");
+    }
+
+    fn started(words: &[&str]) -> Running {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        start(CommandLine { words, ..CommandLine::default() }, None, None, &*engine::no_container()).unwrap()
+    }
+
+    #[test]
+    fn a_rank_that_another_part_of_the_process_has_reaped_has_ended_with_an_error() {
+        let mut reaped = started(&["true"]);
+        child::ended(reaped.pid() as i32, true).unwrap();
+        let end = reaped.look(|_| ()).expect("the rank has ended");
+        assert!(end == End::Unknown && !end.good() && end.code() != 0);
+    }
+
+    #[test]
+    fn what_a_rank_leaves_in_its_group_is_killed_at_its_end() {
+        let mut rank = started(&["sh", "-c", "sleep 600 & echo $!; exit 3"]);
+        let (mut said, mut end) = (Vec::new(), None);
+        until("the end of the rank", || {
+            end = rank.look(|bytes| said.extend_from_slice(bytes));
+            end.is_some()
+        });
+        assert_eq!(end, Some(End::Exit(3)));
+        let left = String::from_utf8(said).unwrap().trim().parse().unwrap();
+        let left = crossdock_os::process::open_pidfd(left).unwrap();
+        until("the end of the process that is left", || left.as_ref().is_none_or(crossdock_os::process::is_dead));
     }
 }
 

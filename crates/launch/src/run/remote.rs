@@ -6,8 +6,9 @@
 //! the connection ends, both processes end, with everything that they started.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -25,7 +26,8 @@ use super::folder::{self, RunFolder};
 use super::host_exchange::{self, OtherHosts, OwnHost};
 use super::hosts::{PART_SUPERVISOR, node_name};
 use super::messages::{
-    FromPart, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, ToPart, line, next, text_of,
+    FromPart, GREETING, OrderedProtection, PULSE_S, PartOrder, SILENCE_S, SiteOrder, ToPart, line, looked, next,
+    text_of,
 };
 use super::part::{Part, PartConnections, PartRefusal};
 use super::rank::{End, Running};
@@ -90,7 +92,7 @@ fn sweep(id: &str) -> u8 {
         if Instant::now() > end {
             return code::SYSTEM;
         }
-        folder::clean_dead_quietly();
+        folder::clean_dead_saying(&|_| ());
         thread::sleep(Duration::from_millis(20));
     }
     code::OK
@@ -98,7 +100,6 @@ fn sweep(id: &str) -> u8 {
 
 fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>) -> Result<u8, String> {
     child::adopt_orphans().map_err(|e| format!("cannot become the reaper of the run's processes: {e}"))?;
-    folder::clean_dead();
     // Signals must not end this process, because its child, the part's supervisor, must remove everything before this
     // process ends.
     let _ = outlive_signals(&Arc::default());
@@ -111,11 +112,12 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
     )
     .map_err(|e| format!("cannot start {}: {e}", program.display()))?;
     let mut pipe = child.stdin.take().ok_or("the part has no standard input")?;
-    thread::spawn(move || {
+    let passing_on = crossdock_os::thread::start(move || {
         // When this thread ends, it closes the pipe. The part's supervisor then reads the end of the pipe, and so
         // notices that the connection has ended.
         let _ = pipe.write_all(first.as_bytes()).and_then(|()| std::io::copy(&mut input, &mut pipe).map(drop));
     });
+    // If the thread could not be started, the pipe is closed already, so the part's supervisor ends.
     let status = child.wait().map_err(|e| format!("cannot wait for the part: {e}"))?;
     // If the part's supervisor was killed, the processes that it had started are now children of this process, and this
     // call kills them.
@@ -124,10 +126,15 @@ fn serve(order: &PartOrder, first: String, mut input: BufReader<std::io::Stdin>)
         folder::clean_up_after(&order.id);
         processes::kill_descendants(&[], Duration::from_secs(5));
     }
+    passing_on.map_err(no_thread)?;
     match status.code() {
         Some(code) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
         None => Err("its supervisor was killed; its tasks were stopped".into()),
     }
+}
+
+fn no_thread(reason: io::Error) -> String {
+    format!("cannot start a thread: {reason}")
 }
 
 /// Sends the part's messages to the run's supervisor. A thread writes them, so that a slow connection does not stop the
@@ -142,11 +149,11 @@ struct MessageSender {
 }
 
 impl MessageSender {
-    fn new() -> Self {
+    fn new() -> Result<Self, String> {
         let (queue, texts) = channel::<String>();
         let behind = Arc::new(AtomicUsize::new(0));
         let waiting = behind.clone();
-        let writer = thread::spawn(move || {
+        let writer = crossdock_os::thread::start(move || {
             let mut output = std::io::stdout();
             loop {
                 let (text, counted) = match texts.recv_timeout(Duration::from_secs(PULSE_S)) {
@@ -163,7 +170,7 @@ impl MessageSender {
                 waiting.fetch_sub(counted, Ordering::Relaxed);
             }
         });
-        Self { queue, behind, writer, is_mute: AtomicBool::new(false) }
+        Ok(Self { queue, behind, writer: writer.map_err(no_thread)?, is_mute: AtomicBool::new(false) })
     }
 
     fn say(&self, up: &FromPart) {
@@ -206,7 +213,7 @@ impl OrderReceiver {
         let wake = Arc::new(event::eventfd().map_err(|e| e.to_string())?);
         let (ended, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Instant::now())));
         let (ring, over, now) = (wake.clone(), ended.clone(), heard.clone());
-        thread::spawn(move || {
+        let reader = crossdock_os::thread::start(move || {
             let mut input = BufReader::new(std::io::stdin());
             while let Some(down) = next::<ToPart>(&mut input) {
                 *now.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Instant::now();
@@ -218,6 +225,7 @@ impl OrderReceiver {
             over.store(true, Ordering::Relaxed);
             event::signal(&*ring);
         });
+        reader.map_err(no_thread)?;
         Ok(Self { queue, wake, ended, heard })
     }
 
@@ -235,7 +243,13 @@ pub fn part_supervisor() -> u8 {
     child::leave_session();
     child::raise_own_descriptor_limit();
     let _ = child::adopt_orphans();
-    let Ok(receiver) = OrderReceiver::new() else { return code::SYSTEM };
+    let (receiver, sender) = match (OrderReceiver::new(), MessageSender::new()) {
+        (Ok(receiver), Ok(sender)) => (receiver, sender),
+        (Err(reason), _) | (_, Err(reason)) => {
+            eprintln!("crossdock: {reason}");
+            return code::SYSTEM;
+        }
+    };
     // When Slurm ends a job step, it sends a signal to each process of the step. Such a signal sets `receiver.ended`,
     // so this process stops the tasks of this host and removes the files that were made for them.
     let _ = outlive_signals(&receiver.ended);
@@ -245,8 +259,9 @@ pub fn part_supervisor() -> u8 {
         // made yet, so nothing must be removed.
         return code::SYSTEM;
     };
-    let sender = MessageSender::new();
     let alarm = |text: &str| sender.say(&FromPart::Alarm(text.to_owned()));
+    // An engine may take long to answer. The messages have begun before, so the run's supervisor gets pulses meanwhile.
+    folder::clean_dead_saying(&alarm);
     let refuse = |refused: PartRefusal| {
         let code = refused.code;
         sender.say(&FromPart::from(refused));
@@ -255,7 +270,9 @@ pub fn part_supervisor() -> u8 {
     let code = match RunFolder::make(&order.id) {
         Err(reason) => refuse(PartRefusal::new(code::SYSTEM, reason)),
         Ok(folder) => {
-            let path = folder.path.clone();
+            // The lock is held until the folder is removed, so that a run that starts meanwhile does not take this one
+            // for dead.
+            let (path, _lock) = (folder.path.clone(), folder.lock());
             match prepare(&order, folder, &sender) {
                 Ok((part, grace)) => ServingPart::new(part, grace, &receiver, &sender).go(),
                 Err(refused) => {
@@ -343,12 +360,42 @@ struct RunningRank {
     running: Running,
 }
 
+/// The thread that looks into this host's managed directories. A look may take long, and the part must notice the ends
+/// of ranks meanwhile.
+struct Looks {
+    /// The numbers of the questions for the thread.
+    questions: Sender<u64>,
+    answers: Receiver<FromPart>,
+}
+
+impl Looks {
+    /// Starts the thread. It signals `wake` after each look, and ends when the questions are dropped.
+    fn start(run: PathBuf, wake: Arc<OwnedFd>) -> Self {
+        let (questions, asked) = channel();
+        let (sender, answers) = channel();
+        let answer = move || {
+            while let Ok(first) = asked.recv() {
+                // All questions that wait now are answered by one look.
+                let numbers: Vec<u64> = std::iter::once(first).chain(asked.try_iter()).collect();
+                let found = directory_reports::here(&run);
+                for number in numbers {
+                    let _ = sender.send(looked(number, found.clone()));
+                }
+                event::signal(&*wake);
+            }
+        };
+        let _ = crossdock_os::thread::start(answer);
+        Self { questions, answers }
+    }
+}
+
 /// A part that is ready to run tasks.
 struct ServingPart<'a> {
     part: Part,
     grace: Duration,
     receiver: &'a OrderReceiver,
     sender: &'a MessageSender,
+    looks: Looks,
     ranks: BTreeMap<usize, RunningRank>,
     /// For each rank that has started: the name of its task, and its number in the run. This list says into the logs of
     /// which ranks a problem with the files of a task is written.
@@ -361,7 +408,8 @@ struct ServingPart<'a> {
 impl<'a> ServingPart<'a> {
     fn new(part: Part, grace: Duration, receiver: &'a OrderReceiver, sender: &'a MessageSender) -> Self {
         let (ranks, producers, helpers) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { part, grace, receiver, sender, ranks, producers, helpers, kill_at: None, killed: false }
+        let looks = Looks::start(part.folder.path.clone(), receiver.wake.clone());
+        Self { part, grace, receiver, sender, looks, ranks, producers, helpers, kill_at: None, killed: false }
     }
 
     fn go(mut self) -> u8 {
@@ -375,8 +423,8 @@ impl<'a> ServingPart<'a> {
                     Ok(ToPart::JobBegan(task)) => self.part.began(&task),
                     Ok(ToPart::JobEnded(task, well)) => self.part.ended(&task, well),
                     Ok(ToPart::Look(number)) => {
-                        let found = directory_reports::here(&self.part.folder.path);
-                        self.sender.say(&FromPart::Looked { number, found });
+                        // If the thread could not be started, the question gets no answer.
+                        let _ = self.looks.questions.send(number);
                     }
                     Ok(ToPart::Ask) => self.ask(),
                     Ok(ToPart::Kill) => self.kill(),
@@ -396,6 +444,7 @@ impl<'a> ServingPart<'a> {
             }
             self.look();
             self.tell_of_files();
+            self.looks.answers.try_iter().for_each(|answer| self.sender.say(&answer));
             if asked {
                 if self.ranks.is_empty() {
                     return self.finish(code::UNAVAILABLE);
@@ -411,14 +460,13 @@ impl<'a> ServingPart<'a> {
         }
     }
 
-    /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline.
+    /// Waits for output, for the end of a rank, for a message of the run's supervisor, or for a deadline. While too many
+    /// messages wait for the connection, [`Self::look`] does nothing, so this call does not wait for ranks.
     fn wait(&self) {
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.receiver.wake.as_fd()];
-        for there in self.ranks.values() {
+        for there in self.ranks.values().filter(|_| !self.sender.is_behind()) {
             fds.push(there.running.pidfd.as_fd());
-            if let (Some(output), false) = (&there.running.output, self.sender.is_behind()) {
-                fds.push(output.as_fd());
-            }
+            fds.extend(there.running.output.as_ref().map(OwnedFd::as_fd));
         }
         let _ = event::wait_any(&fds, Some(Deadline::after(Duration::from_millis(100))));
     }

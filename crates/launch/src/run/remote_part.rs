@@ -115,8 +115,7 @@ pub struct RemotePart {
     pub host: String,
     /// How far the part is between its start and its end.
     pub phase: Phase,
-    /// True if the part's connection broke after the greeting, so that files or processes may be left on the part's
-    /// host.
+    /// True if the part was lost after its greeting, so that files or processes may be left on the part's host.
     pub is_broken: bool,
     /// What the part's tasks share with their host, for example the network, in words for the user; `None` if they
     /// share nothing.
@@ -140,7 +139,10 @@ impl RemotePart {
         let pid = child.id() as i32;
         let (mut input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (down, queue) = channel::<String>();
-        thread::spawn(move || {
+        // If a thread cannot be started, ssh or srun reads the end of its input, and ends at the latest with the
+        // calling thread.
+        let no_thread = |e| format!("cannot start a thread: {e}");
+        let writer = crossdock_os::thread::start(move || {
             loop {
                 let text = match queue.recv_timeout(Duration::from_secs(PULSE_S)) {
                     Ok(text) => text,
@@ -154,7 +156,8 @@ impl RemotePart {
                 }
             }
         });
-        let words = thread::spawn(move || ssh::last_words(errors));
+        writer.map_err(no_thread)?;
+        let words = crossdock_os::thread::start(move || ssh::last_words(errors)).map_err(no_thread)?;
         let (sender, bell) = (events.sender.clone(), events.bell.clone());
         let put = move |event| {
             // The send fails only if the supervisor is ending and reads no more events.
@@ -162,7 +165,7 @@ impl RemotePart {
                 event::signal(&*bell);
             }
         };
-        thread::spawn(move || {
+        let reader = crossdock_os::thread::start(move || {
             let greeted = output.is_some_and(|stream| {
                 let mut stream = BufReader::new(stream);
                 let greeted = ssh::greeting(&mut stream, GREETING);
@@ -179,6 +182,7 @@ impl RemotePart {
                 put(Event::Closed(number, greeted, status, words));
             }
         });
+        reader.map_err(no_thread)?;
         let (phase, host) = (Phase::Connecting, hosts.names[number].clone());
         Ok(Self {
             host,
@@ -238,6 +242,15 @@ impl RemotePart {
         !matches!(self.phase, Phase::Left | Phase::Gone)
     }
 
+    /// Notes that the connection is gone, or that the part counts as lost after a long silence.
+    pub fn give_up(&mut self) {
+        if self.is_there() {
+            self.is_broken |= !matches!(self.phase, Phase::Connecting);
+            self.phase = Phase::Gone;
+        }
+        self.close();
+    }
+
     /// Closes the connection, which makes the part end.
     pub fn close(&mut self) {
         self.down = None;
@@ -249,6 +262,36 @@ mod tests {
     use crossdock_os::Deadline;
 
     use super::*;
+    use crate::run::hosts::Launcher;
+
+    #[test]
+    fn a_part_that_is_silent_after_its_greeting_is_lost_and_something_may_be_left_there() {
+        let ssh = ["sh", "-c", "exec cat"].map(str::to_owned).to_vec();
+        let hosts = Hosts {
+            names: vec!["n2".into()],
+            here: None,
+            launcher: Launcher::Ssh,
+            ssh,
+            starter: "crossdock".into(),
+            address: None,
+            transport: crossdock_link::Choice::default(),
+            trusted_network: true,
+        };
+        let events = Events::new().unwrap();
+        let mut part = RemotePart::start(&hosts, 0, &events).unwrap();
+        part.give_up();
+        assert!(!part.is_broken, "nothing was made before the greeting");
+        for phase in [Phase::Preparing, Phase::Ready(Arc::from(engine::no_container()), String::new())] {
+            (part.phase, part.is_broken) = (phase, false);
+            part.heard = Instant::now().checked_sub(Duration::from_secs(SILENCE_S + 1)).unwrap();
+            assert!(part.lost().is_some());
+            part.give_up();
+            assert!(part.is_broken && part.lost().is_none());
+        }
+        (part.phase, part.is_broken) = (Phase::Left, false);
+        part.give_up();
+        assert!(!part.is_broken && matches!(part.phase, Phase::Left));
+    }
 
     #[test]
     fn a_round_of_events_has_an_end_and_what_is_left_comes_in_the_next_one() {

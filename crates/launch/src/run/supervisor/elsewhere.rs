@@ -175,7 +175,6 @@ impl Run {
             Event::Said(_, FromPart::Pulse) => {}
             Event::Closed(_, greeted, status, words) => {
                 if remote.is_there() {
-                    remote.is_broken = greeted;
                     let (what, hint) = match &self.options.hosts {
                         Some(hosts) => ssh::explain((&hosts.called(), &hosts.starter), &host, greeted, status, &words),
                         None => (words, String::new()),
@@ -198,10 +197,7 @@ impl Run {
     /// run is stopped.
     fn host_is_gone(&mut self, number: usize, code: u8, why: &str, hint: &str) {
         let Some(Some(remote)) = self.remote_parts.get_mut(number) else { return };
-        if remote.is_there() {
-            remote.phase = Phase::Gone;
-        }
-        remote.close();
+        remote.give_up();
         let host = remote.host.clone();
         // The stop begins before the ranks are marked as lost, so that the run names the lost host, and not a lost
         // rank, as the reason of the stop.
@@ -239,12 +235,13 @@ impl Run {
         }
         for (number, (remote, awaited)) in self.remote_parts.iter_mut().zip(awaited).enumerate() {
             let Some(remote) = remote else { continue };
+            if remote.lost().is_some() {
+                remote.give_up();
+            }
             remote.close();
             let id = format!("{}-{number}", self.part.folder.id);
-            let is_swept = match &self.options.hosts {
-                Some(hosts) if remote.is_broken => sweep(hosts, number, &id),
-                _ => matches!(remote.phase, Phase::Left),
-            };
+            let swept = |hosts| remote.is_broken && sweep(hosts, number, &id);
+            let is_swept = matches!(remote.phase, Phase::Left) || self.options.hosts.as_ref().is_some_and(swept);
             if (awaited || remote.is_broken) && !is_swept {
                 let text = "its part of the run did not say that it has ended; look whether something is left there";
                 self.view.alarm(&format!("crossdock: host {}: {text}", remote.host));

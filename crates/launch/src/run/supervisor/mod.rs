@@ -131,7 +131,8 @@ pub fn supervisor() -> u8 {
             return code::SYSTEM;
         }
     };
-    let path = folder.path.clone();
+    // The lock is held until the folder is removed, so that a run that starts meanwhile does not take this one for dead.
+    let (path, _lock) = (folder.path.clone(), folder.lock());
     let code = match Run::prepare(&order, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {

@@ -211,8 +211,8 @@ fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(P
         let trouble = |e: std::io::Error| {
             format!("cannot write logs to {}: {e}; choose another folder with --logs", folder.display())
         };
-        fs::create_dir_all(folder).map_err(trouble)?;
-        File::open(folder).map_err(trouble)
+        // A task that can write to a folder of this path can put a link there. A link of another user leads nowhere.
+        fs::make_and_open_folder(folder).map_err(trouble)
     };
     let lock = open(&wanted)?;
     if try_lock(&lock).unwrap_or(false) {
