@@ -30,7 +30,7 @@ use crate::{Error, Result, fault_point};
 pub use block::NewBlock;
 pub use copied::note_former;
 pub(crate) use table::heal_all;
-pub use table::{at_base, with_base};
+pub use table::{at_base, is_heap_mapped, with_base};
 
 /// How long other members wait for a member that formats a region or holds the region's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
