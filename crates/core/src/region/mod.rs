@@ -342,6 +342,16 @@ impl Region {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
     }
 
+    /// Tells whether a call that finds an object may have to wait for another member: a member has died since this
+    /// process last healed the region, or a member is changing the directory at this moment. A caller that must not
+    /// wait while it holds a lock that other threads need releases this lock first. The answer may be out of date when
+    /// the caller has it.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        let changing = self.memory.header().directory_version.load(Ordering::Acquire) & 1 != 0;
+        changing || self.writable && !self.is_healed()
+    }
+
     /// The sum of two numbers: the deaths that the liveness table has counted, and the deaths that were proved to this
     /// process or that it has learned of from a port or an item. A death may be counted twice. The number starts again
     /// from 0 after 2³² deaths.
