@@ -20,7 +20,8 @@ module crossdock_objects
   contains
     !> view(pointer, stat): points `pointer` to the elements, with no copy. The rank is 0 for scalars, 1 for T[n] and
     !> vector<T>, and that of the object for T[m][n] and ndarray<T>, up to 4. For an object in C order the dimensions are
-    !> reversed, because the memory is the same. The pointer is invalid after resize or reshape by any task.
+    !> reversed, because the memory is the same. If the elements of a container are fixed arrays, their dimensions come
+    !> first: a vector<f64[3]> has rank 2. The pointer is invalid after resize or reshape by any task.
     generic :: view => r32_0, r32_1, r32_2, r32_3, r32_4, r64_0, r64_1, r64_2, r64_3, r64_4, &
                        i32_0, i32_1, i32_2, i32_3, i32_4, i64_0, i64_1, i64_2, i64_3, i64_4
     !> resize(elements, stat): gives a vector<T> this number of elements; new elements are zero. After NO_SPACE the
@@ -109,13 +110,14 @@ contains
     integer(int64), intent(out) :: extents(CROSSDOCK_RANK_MAX)
     integer, intent(out) :: stat
     character(:), allocatable :: element
-    integer(int64) :: element_size, found(CROSSDOCK_RANK_MAX)
+    integer(int64) :: element_size, found(CROSSDOCK_RANK_MAX), fixed(CROSSDOCK_RANK_MAX)
     integer(c_int32_t) :: its_rank
     integer(c_int) :: order
-    integer :: at, closing
+    integer :: at, closing, fixed_rank
     address = object%address
     extents = 0
     its_rank = 0
+    fixed_rank = 0
     order = CROSSDOCK_ORDER_C
     if (.not. allocated(object%type_name)) then
       call raise(stat, CROSSDOCK_INVALID, 'the object has not been opened')
@@ -132,27 +134,27 @@ contains
       stat = c_ndarray_view(object%region, object%address, element_size, address, order, its_rank, found)
     else
       stat = CROSSDOCK_OK
-      at = index(object%type_name, '[')
       element = object%type_name
-      if (at > 0) element = object%type_name(1:at - 1)
-      do while (at > 0 .and. at < len(object%type_name))
-        closing = index(object%type_name(at:), ']') + at - 1
-        its_rank = its_rank + 1
-        if (closing < at .or. its_rank > CROSSDOCK_RANK_MAX) exit
-        read (object%type_name(at + 1:closing - 1), *) found(its_rank)
-        at = closing + 1
-      end do
     end if
     if (stat /= CROSSDOCK_OK) return
-    if (index(' ' // wanted // ' ', ' ' // element // ' ') == 0) then
+    at = index(element // '[', '[')
+    if (index(' ' // wanted // ' ', ' ' // element(1:at - 1) // ' ') == 0) then
       call raise(stat, CROSSDOCK_WRONG_TYPE, 'the object is of type ' // object%type_name // &
                  ', its elements cannot be seen as ' // wanted)
-    else if (its_rank /= rank) then
+      return
+    end if
+    do while (at < len(element) .and. its_rank + fixed_rank < CROSSDOCK_RANK_MAX)
+      closing = index(element(at:), ']') + at - 1
+      fixed_rank = fixed_rank + 1
+      read (element(at + 1:closing - 1), *) fixed(fixed_rank)
+      at = closing + 1
+    end do
+    if (its_rank + fixed_rank /= rank) then
       call raise(stat, CROSSDOCK_WRONG_TYPE, 'the object of type ' // object%type_name // ' has rank ' // &
-                 achar(iachar('0') + its_rank) // ', the pointer has rank ' // achar(iachar('0') + rank))
+                 achar(iachar('0') + its_rank + fixed_rank) // ', the pointer has rank ' // achar(iachar('0') + rank))
     else
-      if (order == CROSSDOCK_ORDER_C) found(1:rank) = found(rank:1:-1)
-      extents(1:rank) = found(1:rank)
+      if (order == CROSSDOCK_ORDER_C) found(1:its_rank) = found(its_rank:1:-1)
+      extents(1:rank) = [fixed(fixed_rank:1:-1), found(1:its_rank)]
       ! If there are no elements, the address may be null, but a Fortran pointer to an empty array must have an address.
       ! Any address serves.
       if (.not. c_associated(address)) address = object%address

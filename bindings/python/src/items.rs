@@ -228,7 +228,8 @@ impl Item {
 
     /// Opens the heap in the item. It has named objects as a region has. `mode` is create_only (makes the heap in the
     /// item's zero bytes, at least 256 KiB), open_only (opens a heap that exists; WrongTypeError if there is none),
-    /// open_or_create or recreate. Close the heap before you hand the item on (BusyError otherwise).
+    /// open_or_create or recreate. Before you hand the item on or recreate the heap, close the heap and let go of its
+    /// arrays (BusyError otherwise).
     #[pyo3(signature = (mode="open_or_create"))]
     fn region(&self, py: Python<'_>, mode: &str) -> PyResult<Region> {
         let mode: Mode = member(py, "mode", mode)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossdock_client::{Handle as RawHandle, Incarnation, NdarrayData, Order, Region, Status, TypeRef};
+use crossdock_client::{Handle as RawHandle, Incarnation, NdarrayData, Order, Region, Result, Status, TypeRef};
 use crossdock_layout::type_name::Type;
 use numpy::{PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
@@ -92,7 +92,8 @@ impl ObjectRef {
         kind: Kind,
     ) -> PyResult<Self> {
         let region = open_region.get(py)?;
-        let loaded = region.load(RawHandle { segment: region.id().0, offset }, Some(&ty)).or_raise(py)?;
+        let handle = RawHandle { segment: region.id().0, offset };
+        let loaded = look_up(py, &region, |region| region.load(handle, Some(&ty)))?;
         let (open_region, name, element) =
             (open_region.clone(), Some(name.to_owned()), kind.dtype(py).itemsize() as u64);
         Ok(Self { open_region, offset, name, ty, kind, credit: None, element, incarnation: loaded.incarnation })
@@ -112,7 +113,7 @@ impl ObjectRef {
         if self.incarnation.is_some_and(|incarnation| region.is_still(self.offset, incarnation)) {
             return Ok(region);
         }
-        let loaded = region.load(self.handle_in(&region), Some(&self.ty)).or_raise(py)?;
+        let loaded = look_up(py, &region, |region| region.load(self.handle_in(region), Some(&self.ty)))?;
         if loaded.incarnation != self.incarnation {
             let text =
                 format!("{} of region '{}' was removed; what lies there now is another", self.what(), region.name());
@@ -229,6 +230,16 @@ pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
     }
 }
 
+/// Calls `call`, which finds objects of a region. If it may have to wait for another member, other Python threads run
+/// meanwhile.
+pub fn look_up<T: Send>(
+    py: Python<'_>,
+    region: &Region,
+    call: impl FnOnce(&Region) -> Result<T> + Send,
+) -> PyResult<T> {
+    if region.may_wait() { py.detach(|| call(region)) } else { call(region) }.or_raise(py)
+}
+
 /// Loads the object that a handle names.
 pub fn load<'py>(
     py: Python<'py>,
@@ -242,7 +253,7 @@ pub fn load<'py>(
         None => (None, None),
     };
     let region = open_region.get(py)?;
-    let loaded = region.load(handle, wanted.as_ref()).or_raise(py)?;
+    let loaded = look_up(py, &region, |region| region.load(handle, wanted.as_ref()))?;
     let Some(ty) = loaded.ty.or(wanted) else {
         let text = format!(
             "{handle} of region '{}' is a block without a name, so without a type; say type=",

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyList, PyType};
 use crate::containers::{order_of, settle, shape_of};
 use crate::errors::{OrRaise, error};
 use crate::handles::Handle;
-use crate::objects::{self, Kind, ObjectRef, handle_of, type_ref};
+use crate::objects::{self, Kind, ObjectRef, handle_of, look_up, type_ref};
 use crate::sizes::count;
 use crate::views::{OpenRegion, one_less};
 
@@ -210,7 +210,7 @@ impl Region {
     /// Removes a named object and frees its memory. Handles to it become invalid. Raises BusyError while an array of
     /// the object is alive in this process. No other task may be using the object.
     pub(crate) fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let offset = self.get(py)?.find(name).or_raise(py)?.offset;
+        let offset = look_up(py, &self.get(py)?, |region| region.find(name))?.offset;
         self.open_region.exclusively(py, offset, &format!("object '{name}'"), "removed", |r| r.remove(name).map(|_| ()))
     }
 
@@ -218,18 +218,18 @@ impl Region {
     fn objects<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let class = py.import("crossdock._records")?.getattr("ObjectInfo")?;
         let list = PyList::empty(py);
-        for object in self.get(py)?.objects().or_raise(py)? {
+        for object in look_up(py, &self.get(py)?, |region| region.objects())? {
             list.append(class.call1((object.name, object.ty.name, object.ty.size, object.offset))?)?;
         }
         Ok(list)
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        match self.get(py)?.find(name) {
+        look_up(py, &self.get(py)?, |region| match region.find(name) {
             Ok(_) => Ok(true),
             Err(e) if e.status == Status::NotFound => Ok(false),
-            Err(e) => Err(crate::errors::raise(py, &e)),
-        }
+            Err(e) => Err(e),
+        })
     }
 
     /// Statistics of the region as a dict: capacity, reserved, used and largest_free in bytes, and the numbers of

@@ -1164,7 +1164,8 @@ crossdock_status crossdock_item_array(crossdock_item *item, char *element_type, 
 /* Open the heap in an item as a region. Objects, vectors, arrays and handles work in it as in any region, and are
  * handed on together with the item. CROSSDOCK_CREATE_ONLY makes the heap in the item's zero bytes (at least 256 KiB);
  * CROSSDOCK_OPEN_ONLY opens a heap that exists (WRONG_TYPE: there is none); CROSSDOCK_RECREATE clears the item first.
- * Give up the region before you hand the item on; as long as the region is open, crossdock_item_transfer gives BUSY. */
+ * Give up the region before you hand the item on or recreate its heap; as long as the region is open, these calls give
+ * BUSY. The region of a cooperative item counts also after the item was closed and opened again. */
 crossdock_status crossdock_item_region(crossdock_item *item, crossdock_mode mode, crossdock_region **region);
 
 crossdock_status crossdock_item_ref(crossdock_item *item);

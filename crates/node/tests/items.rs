@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, Contents, Item, ItemLevel, ItemOptions, ObjectMode, OnDeath, Region, Session, Status,
+    ConnectOptions, Contents, Item, ItemLevel, ItemOptions, Mode, ObjectMode, OnDeath, Region, Session, Status,
 };
 use crossdock_layout::wire::{Answer, ItemRequest, Party, Request};
 use crossdock_os::file;
@@ -407,6 +407,38 @@ fn a_heap_in_an_item_goes_with_it() {
     }
     assert!(a.list().unwrap().items.is_empty());
     drop((a, b));
+    daemon.stop();
+}
+
+#[test]
+fn a_cooperative_item_that_was_closed_and_opened_again_keeps_the_heap_that_is_still_in_use() {
+    let daemon = Daemon::start();
+    let (first, second, b) = (task(&daemon, "a"), task(&daemon, "a"), task(&daemon, "b"));
+    let options = ItemOptions {
+        contents: Contents::Heap,
+        level: ItemLevel::Cooperative,
+        on_death: OnDeath::Keep,
+        ..ItemOptions::bytes(1 << 20)
+    };
+    let mut item = first.create_item("k", &options).unwrap();
+    let vector = item.region().unwrap().vector::<f64>("v", ObjectMode::CreateOnly, None).unwrap();
+    vector.resize(1).unwrap();
+    vector.set(0, 1.5).unwrap();
+    drop(item);
+    for session in [&first, &second] {
+        let mut item = session.access_item("k", LONG).unwrap();
+        assert_eq!(item.open_region(Mode::Recreate).unwrap_err().status, Status::Busy);
+        assert_eq!(item.describe(&Contents::Bytes).unwrap_err().status, Status::Busy);
+        assert_eq!(item.transfer_mut("b").unwrap_err().status, Status::Busy);
+        assert_eq!(item.destroy_mut().unwrap_err().status, Status::Busy);
+    }
+    assert_eq!(vector.get(0).unwrap(), 1.5);
+    drop(vector);
+    let mut item = second.access_item("k", LONG).unwrap();
+    assert!(item.open_region(Mode::Recreate).unwrap().objects().unwrap().is_empty());
+    item.transfer("b").unwrap();
+    b.access_item("k", LONG).unwrap().destroy().unwrap();
+    drop((first, second, b));
     daemon.stop();
 }
 

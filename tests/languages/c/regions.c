@@ -1,4 +1,4 @@
-/* Tests rows R1 to R16 of the table in ../conformance.md: regions and their objects. */
+/* Tests rows R1 to R17 of the table in ../conformance.md: regions and their objects. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -409,6 +409,40 @@ static void r16(const char *role, const char *argument)
     ends_well(start("B", text));
 }
 
+static void r17(const char *role, const char *argument)
+{
+    (void)argument;
+    const uint64_t shape[2] = {2, 3};
+    crossdock_ndarray *f;
+    OK(crossdock_ndarray_open(region(), "f", "f64[3]", CROSSDOCK_ORDER_FORTRAN, 2, shape,
+                              *role ? CROSSDOCK_OPEN_ONLY : CROSSDOCK_CREATE_ONLY, 0, &f));
+    void *data;
+    crossdock_order order;
+    uint32_t rank;
+    uint64_t its_shape[CROSSDOCK_RANK_MAX];
+    OK(crossdock_ndarray_view(region(), f, 3 * sizeof(double), &data, &order, &rank, its_shape));
+    EQUAL(order, CROSSDOCK_ORDER_FORTRAN);
+    EQUAL(rank, 2);
+    CHECK(memcmp(shape, its_shape, sizeof shape) == 0);
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 3; j++)
+            for (int k = 0; k < 3; k++) {
+                double *number = (double *)data + 3 * (i + 2 * j) + k;
+                if (*role)
+                    CHECK(*number == 100 * i + 10 * j + k);
+                else
+                    *number = 100 * i + 10 * j + k;
+            }
+    double *last = (double *)data + 15;
+    if (*role) {
+        for (int k = 0; k < 3; k++)
+            last[k] = -1 - k;
+        return;
+    }
+    ends_well(start("B", NULL));
+    CHECK(last[0] == -1 && last[1] == -2 && last[2] == -3);
+}
+
 const row region_rows[] = {
     {"R1", "modes", r1},
     {"R2", "simple", r2},
@@ -426,5 +460,6 @@ const row region_rows[] = {
     {"R14", "removed region", r14},
     {"R15", "size", r15},
     {"R16", "move", r16},
+    {"R17", "ndarray of fixed arrays", r17},
     {0},
 };

@@ -1,5 +1,6 @@
-// Tests rows R1 to R16 of the table in ../conformance.md: regions and their objects.
+// Tests rows R1 to R17 of the table in ../conformance.md: regions and their objects.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -263,6 +264,29 @@ void moves(const part& me) {
   process("B", text).ends_well();
 }
 
+void ndarrays_of_fixed_arrays(const part& me) {
+  using element = std::array<double, 3>;
+  auto& f = region().container<crossdock::ndarray<element>>("f");
+  const auto value = [](std::size_t i, std::size_t j) {
+    const auto first = static_cast<double>(100 * i + 10 * j);
+    return element{first, first + 1, first + 2};
+  };
+  if (me.role == "B") {
+    CHECK(std::ranges::equal(f.shape(), std::vector<std::size_t>{2, 3}));
+    CHECK(f.order() == crossdock::order::fortran);
+    for (std::size_t i = 0; i < 2; ++i)
+      for (std::size_t j = 0; j < 3; ++j) CHECK(f(i, j) == value(i, j));
+    CHECK(f.data()[0] == value(0, 0) && f.data()[1] == value(1, 0) && f.data()[2] == value(0, 1));
+    f(1, 2) = {-1, -2, -3};
+    return;
+  }
+  f.reshape({2, 3}, crossdock::order::fortran);
+  for (std::size_t i = 0; i < 2; ++i)
+    for (std::size_t j = 0; j < 3; ++j) f(i, j) = value(i, j);
+  process("B").ends_well();
+  CHECK((f(1, 2) == element{-1, -2, -3}));
+}
+
 }  // namespace
 
 const std::vector<row>& region_rows() {
@@ -283,6 +307,7 @@ const std::vector<row>& region_rows() {
       {"R14", "removed region", removed},
       {"R15", "size", sizes},
       {"R16", "move", moves},
+      {"R17", "ndarray of fixed arrays", ndarrays_of_fixed_arrays},
   };
   return rows;
 }

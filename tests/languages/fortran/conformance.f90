@@ -8,11 +8,11 @@ program conformance
   use files
   implicit none
 
-  character(len=40), parameter :: rows(81) = [character(len=40) :: &
+  character(len=40), parameter :: rows(82) = [character(len=40) :: &
     'R1 modes', 'R2 simple', 'R3 struct and array', 'R4 vector', 'R5 string', 'R6 ndarray', 'R7 wrong type', &
     'R8 not found, with and without deadline', 'R9 create only', 'R10 save and load', 'R11 bad handles', &
-    'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'R15 size', 'R16 move', 'E1 bad names', &
-    'E2 bad sizes and types', &
+    'R12 remove and reuse', 'R13 region full', 'R14 removed region', 'R15 size', 'R16 move', &
+    'R17 ndarray of fixed arrays', 'E1 bad names', 'E2 bad sizes and types', &
     'E3 no daemon', 'E4 progress', 'P1 one to one, order', 'P2 tag and inline bytes', 'P3 handle', 'P4 credits', &
     'P5 deadline names the peer', 'P6 fan-out', 'P7 fan-in', 'P8 work queue', 'P9 producer leaves', &
     'P10 producer killed', 'P11 consumer killed', 'P12 not yet', 'P13 descriptor', 'P14 second producer', &
@@ -130,6 +130,8 @@ contains
       call r15()
     case ('R16')
       call r16()
+    case ('R17')
+      call r17()
     case ('E1')
       call e1()
     case ('E2')

@@ -1,4 +1,4 @@
-! Tests rows R1 to R16 and E1 to E4 of the table in ../conformance.md: regions, their objects, and errors.
+! Tests rows R1 to R17 and E1 to E4 of the table in ../conformance.md: regions, their objects, and errors.
 module regions
   use suite
   implicit none
@@ -479,6 +479,37 @@ contains
     write (text, '(i0, 1x, i0)') v%handle%segment, v%handle%offset
     call made%free()
     call ends_well(start('B', trim(text)))
+  end subroutine
+
+  subroutine r17()
+    type(crossdock_object) :: object
+    real(real64), pointer :: f(:, :, :)
+    integer(int64), allocatable :: shape_there(:)
+    integer :: stat, order, i, j, k
+    call open_region()
+    call region%ndarray('f', 'f64[3]', [2, 3], object, stat, mode=mode())
+    call ok(stat, 'ndarray f')
+    call object%order_and_shape(order, shape_there, stat)
+    call check(stat == 0 .and. order == CROSSDOCK_ORDER_FORTRAN .and. all(shape_there == [2, 3]), 'order and shape')
+    call object%view(f, stat)
+    call ok(stat, 'view f')
+    call check(all(shape(f) == [3, 2, 3]), 'the dimension of the elements comes first')
+    do j = 1, 3
+      do i = 1, 2
+        do k = 1, 3
+          associate (v => real(100 * (i - 1) + 10 * (j - 1) + k - 1, real64))
+            if (first()) f(k, i, j) = v
+            call check(abs(f(k, i, j) - v) < tiny(v), 'an element')
+          end associate
+        end do
+      end do
+    end do
+    if (first()) then
+      call ends_well(start('B'))
+      call check(all(abs(f(:, 2, 3) - [-1, -2, -3]) < tiny(f)), 'the last element')
+    else
+      f(:, 2, 3) = [-1, -2, -3]
+    end if
   end subroutine
 
   subroutine e1()

@@ -1,5 +1,6 @@
-"""Tests rows R1 to R16 of the table in ../conformance.md: regions and objects."""
+"""Tests rows R1 to R17 of the table in ../conformance.md: regions and objects."""
 
+import ctypes
 import random
 import time
 
@@ -317,3 +318,27 @@ def R16_B(t, said):
     with refused(NotFoundError, t.name("c")):
         t.session.move_region(t.name("c"), timeout=0.1)
     t.session.remove_region(t.name("b"))
+
+
+def fixed_arrays():
+    """The elements of row R17's array."""
+    i, j, k = np.indices((2, 3, 3))
+    return 100.0 * i + 10 * j + k
+
+
+@row("ndarray of fixed arrays")
+def R17(t):
+    f = t.region().ndarray("f", (2, 3), ("f8", 3), order="F")
+    f.array[...] = fixed_arrays()
+    t.peer("B").ok()
+    check("the last element", f.array[1, 2].tolist(), [-1, -2, -3])
+
+
+@role
+def R17_B(t):
+    f = t.region(mode="open_only").ndarray("f")
+    check("shape and order", (f.shape, f.order), ((2, 3), "F"))
+    check("elements", f.array.tolist(), fixed_arrays().tolist())
+    numbers = (ctypes.c_double * 18).from_address(f.array.__array_interface__["data"][0])
+    check("numbers in memory", list(numbers), fixed_arrays().transpose(1, 0, 2).ravel().tolist())
+    f.array[1, 2] = -1, -2, -3

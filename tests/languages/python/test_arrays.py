@@ -335,9 +335,15 @@ def test_an_array_in_an_items_heap_counts_as_long_as_the_heap_is_in_this_memory(
     assert_that_v_stays(item.region())
     item.close()
     item = session.access_item(name, timeout=5)
+    if level == "cooperative":
+        for change in (lambda: item.region("recreate"), lambda: item.transfer("peer"), item.destroy):
+            with pytest.raises(crossdock.BusyError, match="heap is still in use"):
+                change()
     heap = item.region()
     if level == "cooperative":
         assert_that_v_stays(heap)
+        array[:] = 7
+        assert heap.vector("v").array.tolist() == 10 * [7]
         del array
     # A verified item is in other memory now, because the array keeps the former memory.
     heap.vector("v").resize(1000)

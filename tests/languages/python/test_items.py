@@ -182,6 +182,25 @@ def test_a_forked_child_is_refused_and_harms_nothing(item):
     assert item.array()[0] == 4
 
 
+def test_a_heap_that_a_forked_child_has_from_its_parent_does_not_count_there(session, name):
+    item = session.create_item(name, 1 << 20, level="cooperative", on_death="keep")
+    heap = item.region("create_only")
+    item.close()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with crossdock.connect(task="test", private_daemon=False) as own:
+                own.access_item(name, timeout=5).transfer("peer")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    heap.close()
+    with crossdock.connect(task="peer", private_daemon=False) as peer:
+        peer.access_item(name, timeout=5).destroy()
+
+
 def test_ctrl_c_ends_a_wait(session, name):
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()

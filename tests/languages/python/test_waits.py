@@ -1,6 +1,7 @@
 """Tests waits beside other threads, in event loops and with Ctrl-C. Also tests what peers learn when a program ends."""
 
 import asyncio
+import ctypes
 import errno
 import os
 import signal
@@ -366,6 +367,35 @@ def test_await_sees_a_peer_die(session, name):
     peer.communicate(timeout=5)
     consumer.close()
     session.remove_port(name)
+
+
+@pytest.mark.parametrize("use", [
+    lambda region, vector, handle: vector.array,
+    lambda region, vector, handle: vector.nbytes,
+    lambda region, vector, handle: region.load(handle),
+    lambda region, vector, handle: "v" in region,
+    lambda region, vector, handle: region.objects(),
+    lambda region, vector, handle: region.remove("v"),
+])
+def test_other_threads_run_while_a_call_waits_until_a_region_can_be_healed(session, region, use):
+    vector, number = region.vector("v", "f8", 4), region.simple("n", "i8")
+    handle = vector.handle
+    header = number.array.__array_interface__["data"][0] - number.handle.offset
+    lock, directory_version = (ctypes.c_uint64.from_address(header + offset) for offset in (64, 192))
+    with crossdock.connect(task="holder", private_daemon=False) as holder:
+        dead = python("print(flush=True); sys.stdin.readline()")
+        dead.stdout.readline()
+        dead.kill()
+        dead.communicate(timeout=10)
+        while any(member.pid == dead.pid for member in session.list().members):
+            time.sleep(0.01)
+        # From here on the region looks as if `holder` had been stopped while it changed the directory.
+        lock.value = holder.member
+        directory_version.value |= 1
+        timer = threading.Timer(0.2, setattr, (lock, "value", 0))
+        timer.start()
+        use(region, vector, handle)  # BusyError after 10 s if the timer's thread did not run
+        timer.join()
 
 
 def test_a_cancelled_await_leaves_the_port_usable(ends):

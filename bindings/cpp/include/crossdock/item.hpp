@@ -192,8 +192,8 @@ class item : public item_base {
   /// memory does not suffice) the item is as before.
   void resize(std::uint64_t size) { detail::check(crossdock_item_resize(get(), size)); }
   /// Opens the heap in the item, in which containers live as in any region. create_only makes the heap from the item's
-  /// zero bytes. The heap is handed on together with the item. While the heap is open, the item cannot be handed on
-  /// (status::busy).
+  /// zero bytes. The heap is handed on together with the item. While the heap is open, the item cannot be handed on and
+  /// the heap cannot be recreated (status::busy).
   crossdock::region region(mode m = open_or_create) & {
     crossdock::session s = session_;  // may fail, so it comes before the region is opened
     crossdock_region* given = nullptr;

@@ -26,7 +26,8 @@ namespace crossdock {
 ///
 /// An assignment makes room before it gives up the old elements, so after no_space the vector is as it was. There are
 /// two exceptions: if the elements need memory of their own, or if only the end of a range tells how many elements it
-/// has, the vector may have some of the new elements instead.
+/// has, the old elements are removed first, so that there need not be memory for both. After no_space the vector may
+/// then have some of the new elements instead.
 template <class T>
 class vector {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "crossdock: a vector's elements are objects");

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crossdock_core::item::{Contents, ItemMemory};
+use crossdock_core::region::is_heap_mapped;
 use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status};
 
@@ -77,16 +78,19 @@ impl OpenItem {
         Ok(self.heap.insert(heap).region.clone())
     }
 
-    /// Closes the heap, before the item is transferred. Fails if the program still uses the heap.
+    /// Closes the heap, before the item is transferred or its heap is made anew. Fails if the program still uses the
+    /// heap.
+    ///
+    /// The memory of a cooperative item stays the same when the item is closed and opened again. So its heap is also
+    /// in use if the program has not dropped a heap that it got before the item was closed, in any session.
     pub(super) fn close_region(&mut self) -> Result<()> {
-        match self.heap.take() {
-            Some(heap) if Arc::strong_count(&heap.region) > 1 => {
-                self.heap = Some(heap);
-                let text = "its heap is still in use here; drop what refers to it first";
-                Err(self.named(Error::new(Status::Busy, text)))
-            }
-            _ => Ok(()),
+        self.heap = self.heap.take().filter(|heap| Arc::strong_count(&heap.region) > 1);
+        let cooperative = self.given.level == ItemLevel::Cooperative;
+        if self.heap.is_some() || cooperative && is_heap_mapped(self.given.file) {
+            let text = "its heap is still in use here; drop what refers to it first";
+            return Err(self.named(Error::new(Status::Busy, text)));
         }
+        Ok(())
     }
 
     /// Forgets the heap without a check whether the program still uses it, because the item is closed in any case.

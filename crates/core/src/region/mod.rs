@@ -30,7 +30,7 @@ use crate::{Error, Result, fault_point};
 pub use block::NewBlock;
 pub use copied::note_former;
 pub(crate) use table::heal_all;
-pub use table::{at_base, with_base};
+pub use table::{at_base, is_heap_mapped, with_base};
 
 /// How long other members wait for a member that formats a region or holds the region's lock.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -340,6 +340,16 @@ impl Region {
     #[inline]
     pub(crate) fn is_healed(&self) -> bool {
         self.deaths_seen.load(Ordering::Acquire) == self.deaths()
+    }
+
+    /// Tells whether a call that finds an object may have to wait for another member: a member has died since this
+    /// process last healed the region, or a member is changing the directory at this moment. A caller that must not
+    /// wait while it holds a lock that other threads need releases this lock first. The answer may be out of date when
+    /// the caller has it.
+    #[inline]
+    pub fn may_wait(&self) -> bool {
+        let changing = self.memory.header().directory_version.load(Ordering::Acquire) & 1 != 0;
+        changing || self.writable && !self.is_healed()
     }
 
     /// The sum of two numbers: the deaths that the liveness table has counted, and the deaths that were proved to this

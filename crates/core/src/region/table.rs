@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
+use crossdock_layout::SegmentId;
 use crossdock_os::fork::PerProcess;
 
 use super::Region;
@@ -18,6 +19,8 @@ use crate::liveness::{LivenessSource, epoch_word};
 struct Mapped {
     region: Weak<Region>,
     deaths: usize,
+    /// The file of the item whose heap the region is; `None` if the region is a segment of its own.
+    item: Option<SegmentId>,
 }
 
 type Table = BTreeMap<usize, Mapped>;
@@ -36,7 +39,8 @@ fn table() -> &'static RwLock<Table> {
 pub(super) fn enter(region: &Arc<Region>) {
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
     table.retain(|_, known| known.region.strong_count() > 0);
-    let mapped = Mapped { region: Arc::downgrade(region), deaths: region.deaths.addr().get() };
+    let item = region.is_in_item().then_some(region.file);
+    let mapped = Mapped { region: Arc::downgrade(region), deaths: region.deaths.addr().get(), item };
     table.insert(region.base() as usize, mapped);
 }
 
@@ -44,6 +48,17 @@ pub(super) fn enter(region: &Arc<Region>) {
 #[must_use]
 pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
     table().read().unwrap_or_else(PoisonError::into_inner).get(&(base as usize))?.region.upgrade()
+}
+
+/// Tells whether this process has mapped the heap in this file of an item, in any session. A mapping that a forked
+/// child has from its parent does not count, because the child cannot give it up.
+#[must_use]
+pub fn is_heap_mapped(file: SegmentId) -> bool {
+    let table = table().read().unwrap_or_else(PoisonError::into_inner);
+    let heaps: Vec<_> = table.values().filter(|mapped| mapped.item == Some(file)).cloned().collect();
+    // The lock is released first, because another thread may drop a region meanwhile. Then its last reference is here.
+    drop(table);
+    heaps.iter().any(|mapped| mapped.region.upgrade().is_some_and(|region| region.is_own()))
 }
 
 /// Heals the regions that a session has mapped for writing. The library calls this before it tells the program of a

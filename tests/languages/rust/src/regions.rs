@@ -1,4 +1,4 @@
-//! Tests rows R1 to R16 of the table in tests/languages/conformance.md: regions and their objects.
+//! Tests rows R1 to R17 of the table in tests/languages/conformance.md: regions and their objects.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ pub fn rows() -> Vec<Row> {
         Row { id: "R14", claim: "removed region", test: r14, role: alone },
         Row { id: "R15", claim: "size", test: r15, role: alone },
         Row { id: "R16", claim: "move", test: r16, role: r16_peer },
+        Row { id: "R17", claim: "ndarray of fixed arrays", test: r17, role: r17_peer },
     ]
 }
 
@@ -339,4 +340,33 @@ fn r16_peer(context: &Context, _: &str, arguments: &[&str]) -> Outcome {
     fails(Status::Invalid, session.copy_region(&name, &name, short))?;
     fails(Status::NotFound, session.move_region(&context.name("c"), short))?;
     session.remove_region(&name).map_err(text)
+}
+
+/// The elements of row R17's array, in the order in which they lie in memory.
+fn fixed_arrays() -> impl Iterator<Item = ([u64; 2], [f64; 3])> {
+    let first = |i: u64, j: u64| (100 * i + 10 * j) as f64;
+    let element = move |i, j| ([i, j], [first(i, j), first(i, j) + 1.0, first(i, j) + 2.0]);
+    (0..3).flat_map(move |j| (0..2).map(move |i| element(i, j)))
+}
+
+fn r17(context: &Context) -> Outcome {
+    let f = context.region()?.ndarray::<[f64; 3]>("f", ANY, None).map_err(text)?;
+    f.reshape(Order::Fortran, &[2, 3]).map_err(text)?;
+    for (index, element) in fixed_arrays() {
+        f.set(&index, element).map_err(text)?;
+    }
+    context.run("b", &[])?;
+    equal("the last element", f.get(&[1, 2]).map_err(text)?, [-1.0, -2.0, -3.0])
+}
+
+fn r17_peer(context: &Context, _: &str, _: &[&str]) -> Outcome {
+    let f = context.region()?.ndarray::<[f64; 3]>("f", ObjectMode::OpenOnly, None).map_err(text)?;
+    equal("shape", f.shape().map_err(text)?, vec![2, 3])?;
+    equal("order", f.order().map_err(text)?, Order::Fortran)?;
+    for (index, element) in fixed_arrays() {
+        equal("element", f.get(&index).map_err(text)?, element)?;
+    }
+    let in_memory: Vec<[f64; 3]> = fixed_arrays().map(|(_, element)| element).collect();
+    equal("elements in memory", f.to_vec().map_err(text)?, in_memory)?;
+    f.set(&[1, 2], [-1.0, -2.0, -3.0]).map_err(text)
 }
