@@ -222,7 +222,7 @@ const LINKS: usize = 40;
 pub fn make_and_open_folder(path: &Path) -> io::Result<File> {
     let mut folder = folder_in(CWD, if path.is_absolute() { c"/" } else { c"." })?;
     let mut links = 0;
-    // The names of the path that are still to be gone through, the next one last.
+    // The names of the path that are still to be opened, the next one last.
     let mut names: Vec<OsString> = Vec::new();
     let push = |folder: &mut OwnedFd, names: &mut Vec<OsString>, path: &Path| {
         if path.is_absolute() {

@@ -29,8 +29,8 @@ pub fn unmount(folder: &Path) {
     let _ = rustix::mount::unmount(folder, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
 }
 
-/// The root folder of a mount, open for as long as this value lives. A folder or link that takes the place of the mount
-/// meanwhile is not met.
+/// The root folder of a mount, open for as long as this value lives. The methods act on this mount even if another
+/// process has meanwhile put a folder, a link or another mount in its place.
 #[derive(Debug)]
 pub struct MountRoot(OwnedFd);
 

@@ -211,7 +211,7 @@ fn logs_folder(options: &RunOptions, workflow: &Workflow, id: &str) -> Result<(P
         let trouble = |e: std::io::Error| {
             format!("cannot write logs to {}: {e}; choose another folder with --logs", folder.display())
         };
-        // A task that can write to a folder of this path can put a link there. A link of another user leads nowhere.
+        // A task that can write to a folder of this path can put a link there. So a link of another user is not followed.
         fs::make_and_open_folder(folder).map_err(trouble)
     };
     let lock = open(&wanted)?;
