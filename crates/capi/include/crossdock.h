@@ -761,7 +761,7 @@ crossdock_status crossdock_publisher_open(crossdock_session *session, const char
                                           const crossdock_attribute *attributes, size_t attribute_count,
                                           const crossdock_series_options *options, crossdock_publisher **publisher);
 crossdock_status crossdock_publisher_ref(crossdock_publisher *publisher);
-/* Giving up the last reference ends the series, as crossdock_publisher_end does. */
+/* Giving up the last reference ends the series, as crossdock_publisher_end does, but waits at most for one answer. */
 crossdock_status crossdock_publisher_unref(crossdock_publisher *publisher);
 
 /* The address of a variable, and its present number of bytes (`bytes` may be NULL). The address is the same as long as
@@ -820,7 +820,7 @@ crossdock_status crossdock_publisher_statistics_get(crossdock_publisher *publish
                                                     crossdock_publisher_statistics *statistics);
 /* End the series, so that no more versions come. Observers still get the last version, and then CLOSED. If the last
  * version was withheld because the daemon did not answer in time, and if the variables have not changed since, the call
- * first publishes this version, and waits up to 10 s for the daemon. The memory stays until the last reference is given
+ * first publishes this version, and waits up to 5 s for the daemon. The memory stays until the last reference is given
  * up. */
 crossdock_status crossdock_publisher_end(crossdock_publisher *publisher);
 

@@ -82,7 +82,9 @@ impl Attached {
                 let mut text = format!("its publisher ended in order after version {}", self.newest().sequence());
                 let withheld = self.pool.header().report.withheld_now.load(Relaxed);
                 if withheld > 0 {
-                    text += &format!("; it withheld {withheld} later version(s), because it found no room");
+                    text += &format!(
+                        "; {withheld} later version(s) were withheld for lack of room or of an answer of the daemon"
+                    );
                 }
                 Some(self.error(Status::Closed, text))
             }

@@ -61,6 +61,11 @@ impl Pins {
         all
     }
 
+    /// Lets the next [`Self::update`] ask the daemon, although the daemon did not answer a short time ago.
+    pub fn ask_again(&mut self) {
+        self.rest = None;
+    }
+
     fn ask_for_all(&mut self, host: &dyn Host) -> bool {
         loop {
             let given = match host.pin_page(self.next) {

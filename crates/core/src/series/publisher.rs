@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossdock_layout::series::{NO_SLOT, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
@@ -25,7 +25,7 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::spec::{AttributeSpec, FullPolicy, Identity, Spec};
 use super::statistics::Counts;
-use super::withheld::Withheld;
+use super::withheld::{LAST_VERSION, Withheld};
 use crate::Host;
 use crate::error::Reason;
 use crate::{Error, Result};
@@ -261,9 +261,10 @@ impl Publisher {
     /// series. Dropping a publisher has the same effect for observers, but reports no error.
     ///
     /// If the last version was withheld because the daemon did not answer in time, and if the program has not changed
-    /// the variables since then, this call first publishes that version. It waits for the daemon for up to 10 s. A last
-    /// version that was withheld because observers hold all old versions is lost; [`Self::publish`] has returned 0, and
-    /// the error of waiting observers says that the version was withheld.
+    /// the variables since then, this call first publishes that version. It waits for the daemon for up to 5 s; a drop
+    /// makes only one attempt. Until this call returns, no thread may write the variables. A last version that was
+    /// withheld because observers hold all old versions is lost; [`Self::publish`] has returned 0, and the error of
+    /// waiting observers says that the version was withheld.
     ///
     /// # Errors
     /// `DISCONNECTED` or `TIMED_OUT` if the node daemon did not learn of the end. In this case the name stays taken
@@ -278,7 +279,7 @@ impl Publisher {
     /// # Errors
     /// The errors of [`Self::end`].
     pub fn end_mut(&mut self) -> Result<()> {
-        self.publish_withheld();
+        self.publish_withheld(LAST_VERSION);
         self.end.end();
         self.host.series_ended()
     }
@@ -320,7 +321,7 @@ pub(super) fn failed(name: &str, error: &OsError) -> Error {
 impl Drop for Publisher {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.publish_withheld();
+            self.publish_withheld(Duration::ZERO);
         }
         self.end.end();
     }

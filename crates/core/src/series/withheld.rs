@@ -8,11 +8,12 @@
 //! If the program has changed the variables since then, the hash differs, and the version is not published, because no
 //! version may contain a step that the program did not publish.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use crossdock_layout::Status;
 use crossdock_os::Deadline;
+use twox_hash::XxHash3_64;
 
 use super::publisher::Publisher;
 use super::spec::FullPolicy;
@@ -20,7 +21,7 @@ use super::value::Value;
 use crate::{Error, fault_point};
 
 /// How long the end of a series waits for a daemon that does not answer, so that the last version can be published.
-const LAST_VERSION: Duration = Duration::from_secs(10);
+pub(super) const LAST_VERSION: Duration = Duration::from_secs(5);
 /// How long the publisher waits between two attempts to publish the last version.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -55,14 +56,16 @@ impl Publisher {
         self.withheld = Some(Withheld { why, unanswered });
     }
 
-    /// Tells whether the pool could not grow because the daemon did not answer, and not because a limit was reached.
+    /// Tells whether room is lacking because the daemon did not answer: the pool could not grow, or versions could not
+    /// be retired, because their observers are unknown.
     fn lacks_answer(&self) -> bool {
         let of_daemon = [Status::TimedOut, Status::Disconnected, Status::Busy];
         self.growth.as_ref().is_some_and(|(_, why)| of_daemon.contains(&why.status))
+            || !self.pins.is_complete(&*self.host)
     }
 
     fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = XxHash3_64::with_seed(0);
         for field in &self.fields {
             field.shape.hash(&mut hasher);
             // SAFETY: the variable's memory is mapped for its present size. The caller has the publisher for itself,
@@ -73,27 +76,24 @@ impl Publisher {
     }
 
     /// Before the end of the series: publishes the last version if it was withheld because the daemon did not answer
-    /// in time, and if the program has not changed the variables since then. Waits up to [`LAST_VERSION`] for the
-    /// daemon.
-    pub(super) fn publish_withheld(&mut self) {
-        if self.begun || self.check_use().is_err() {
-            return;
-        }
+    /// in time, and if the program has not changed the variables since then. Waits for the daemon for about `patience`
+    /// at most.
+    pub(super) fn publish_withheld(&mut self, patience: Duration) {
         let Some(Unanswered { hash, attributes }) = self.withheld.as_mut().and_then(|it| it.unanswered.take()) else {
             return;
         };
-        if self.hash() != hash {
-            return;
-        }
         debug_assert!(self.full == FullPolicy::Withhold, "only this policy withholds versions");
         let attributes: Vec<_> = attributes.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-        let Ok(columns) = self.columns(&attributes) else { return };
-        let deadline = Deadline::after(LAST_VERSION);
-        loop {
+        let deadline = Deadline::after(patience);
+        // Another thread may change the variables, or end the series, while this thread waits.
+        while !self.begun && self.check_use().is_ok() && self.hash() == hash {
+            let Ok(columns) = self.columns(&attributes) else { return };
             self.growth = None;
+            self.pins.ask_again();
             let published = self.publish_in_place(&columns, &attributes);
+            self.show();
             if published.is_ok() || !self.lacks_answer() || deadline.passed() || self.host.is_closing() {
-                break self.show();
+                return;
             }
             std::thread::sleep(AGAIN);
         }

@@ -295,5 +295,5 @@ fn a_step_that_was_not_published_does_not_come_with_the_end() {
     assert_eq!(observer.next(Duration::ZERO).unwrap().sequence(), 1);
     let error = observer.next(Duration::ZERO).unwrap_err();
     assert_eq!(error.status, Status::Closed);
-    assert!(error.to_string().contains("withheld 1 later version(s), because it found no room"), "{error}");
+    assert!(error.to_string().contains("1 later version(s) were withheld"), "{error}");
 }
