@@ -132,6 +132,10 @@ contains
       call element_of(object, 'ndarray', element, element_size, stat)
       if (stat /= CROSSDOCK_OK) return
       stat = c_ndarray_view(object%region, object%address, element_size, address, order, its_rank, found)
+      if (stat == CROSSDOCK_OK .and. its_rank == 0 .and. .not. c_associated(address)) then
+        call raise(stat, CROSSDOCK_WRONG_TYPE, 'the ndarray has no shape yet; reshape it first')
+        return
+      end if
     else
       stat = CROSSDOCK_OK
       element = object%type_name
