@@ -230,14 +230,18 @@ pub fn type_ref(py: Python<'_>, name: String) -> PyResult<TypeRef> {
     }
 }
 
-/// Calls `call`, which finds objects of a region. If it may have to wait for another member, other Python threads run
-/// meanwhile.
+/// Calls `call`, which finds objects of a region. If it may have to wait for another member, calls it twice: first while
+/// other Python threads run, and then, without a wait, for the result. So the result is that of a moment at which no
+/// other thread of this interpreter runs, and the caller can use it before another thread changes the region.
 pub fn look_up<T: Send>(
     py: Python<'_>,
     region: &Region,
-    call: impl FnOnce(&Region) -> Result<T> + Send,
+    call: impl Fn(&Region) -> Result<T> + Send + Sync,
 ) -> PyResult<T> {
-    if region.may_wait() { py.detach(|| call(region)) } else { call(region) }.or_raise(py)
+    if region.may_wait() {
+        py.detach(|| call(region)).or_raise(py)?;
+    }
+    call(region).or_raise(py)
 }
 
 /// Loads the object that a handle names.
