@@ -233,16 +233,26 @@ impl Run {
             let _ = event::wait_readable(&*events.bell, by);
             events.each(ROUND, |event| self.take_event(event, &mut figures));
         }
-        for (number, (remote, awaited)) in self.remote_parts.iter_mut().zip(awaited).enumerate() {
+        // All lost hosts are swept at the same time, because each sweep may take long.
+        let mut sweeps = Vec::new();
+        for (number, remote) in self.remote_parts.iter_mut().enumerate() {
             let Some(remote) = remote else { continue };
             if remote.lost().is_some() {
                 remote.give_up();
             }
             remote.close();
+            let is_needed = remote.is_broken && !matches!(remote.phase, Phase::Left);
+            let hosts = self.options.hosts.clone().filter(|_| is_needed);
             let id = format!("{}-{number}", self.part.folder.id);
-            let swept = |hosts| remote.is_broken && sweep(hosts, number, &id);
-            let is_swept = matches!(remote.phase, Phase::Left) || self.options.hosts.as_ref().is_some_and(swept);
-            if (awaited || remote.is_broken) && !is_swept {
+            let swept = hosts.map(|hosts| crossdock_os::thread::start(move || sweep(&hosts, number, &id)));
+            sweeps.push((number, swept));
+        }
+        for (number, swept) in sweeps {
+            // If no thread could be started, the host counts as not swept.
+            let swept = swept.and_then(std::io::Result::ok).is_some_and(|thread| thread.join().unwrap_or(false));
+            let Some(remote) = &self.remote_parts[number] else { continue };
+            let is_swept = matches!(remote.phase, Phase::Left) || swept;
+            if (awaited[number] || remote.is_broken) && !is_swept {
                 let text = "its part of the run did not say that it has ended; look whether something is left there";
                 self.view.alarm(&format!("crossdock: host {}: {text}", remote.host));
             }
