@@ -132,6 +132,7 @@ pub struct DirectorySnapshot {
     /// A line for each name, sorted by name; at most 10 000 lines.
     pub lines: Vec<FileLine>,
     /// How many names have no line, because there are too many of them.
+    #[serde(default)]
     pub more: u64,
     /// The tasks that tried in vain to change files of the directory.
     pub refused: Vec<Refused>,

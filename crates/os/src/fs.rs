@@ -83,14 +83,20 @@ pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
         folder => folder?,
     };
     let mut removal = Removal { top: &folder, moved: 0 };
-    loop {
+    for _ in 0..PASSES {
         let before = removal.moved;
         removal.empty(&folder, 0)?;
         if removal.moved == before {
-            return remove_dir(path);
+            // Another process may remove the same folder.
+            return remove_dir(path).or_else(|error| if is_missing(&error) { Ok(()) } else { Err(error) });
         }
     }
+    // Another process makes nested folders at the same time.
+    Err(Errno::NOTEMPTY.into())
 }
+
+/// How many times the folders that were moved to the top are removed at most. So folders may be nested a million deep.
+const PASSES: usize = 20_000;
 
 /// The most nested folders that are open at the same time while a folder is removed.
 const OPEN_FOLDERS: usize = 64;
@@ -124,7 +130,12 @@ impl Removal<'_> {
         for name in folders {
             // The folder is opened without following a link, because another process may have put a link in its place.
             let inner = match folder_in(folder, &name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_missing(&error) => continue,
+                // Another process has put a file or a link in the folder's place.
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    if_there(rustix::fs::unlinkat(folder, &name, AtFlags::empty()))?;
+                    continue;
+                }
                 inner => inner?,
             };
             if depth + 1 == OPEN_FOLDERS {
@@ -164,6 +175,10 @@ fn is_folder(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
 /// Turns the error that a file is not there into the default value.
 fn if_there<T: Default>(done: rustix::io::Result<T>) -> rustix::io::Result<T> {
     done.or_else(|errno| if errno == Errno::NOENT { Ok(T::default()) } else { Err(errno) })
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// Tells whether this process, or the machine, has no free descriptor.
