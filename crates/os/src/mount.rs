@@ -30,7 +30,8 @@ pub fn unmount(folder: &Path) {
 }
 
 /// The root folder of a mount, open for as long as this value lives. The methods act on this mount even if another
-/// process has meanwhile put a folder, a link or another mount in its place.
+/// process has meanwhile put a folder or a link in its place. But if a process has mounted another file system on this
+/// root, [`Self::unmount`] removes that mount.
 #[derive(Debug)]
 pub struct MountRoot(OwnedFd);
 
