@@ -159,7 +159,7 @@ mod number {
 /// # Errors
 /// The folders cannot be read, because they belong to another user or do not exist any more.
 pub fn look(root: &Path, notice: &Path, path: &str) -> io::Result<DirectorySnapshot> {
-    let page = NoticeReader::map(notice).map_err(|e| io::Error::new(e.reason().kind(), e.to_string()))?;
+    let page = NoticeReader::map(notice)?;
     let page = page.ok_or_else(|| io::Error::other(format!("{} is no notice of this version", notice.display())))?;
     let layout = Layout::of(root);
     let mut lines: BTreeMap<PathBuf, FileLine> = BTreeMap::new();

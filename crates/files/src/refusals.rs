@@ -140,8 +140,8 @@ impl Refusals {
     /// # Errors
     /// The system has no descriptor or thread left.
     pub fn start(directories: Vec<GuardedDirectory>) -> io::Result<Self> {
-        let (epoll, stop) = (Epoll::new().map_err(plain)?, event::eventfd().map_err(plain)?);
-        epoll.add(&stop, STOP, false).map_err(plain)?;
+        let (epoll, stop) = (Epoll::new()?, event::eventfd()?);
+        epoll.add(&stop, STOP, false)?;
         let records = vec![BTreeMap::new(); directories.len()];
         let changed = vec![false; directories.len()];
         let state = Mutex::new(State { directories, records, changed, doors: Vec::new() });
@@ -163,9 +163,9 @@ impl Refusals {
         if state.doors.iter().any(|door| door.path == path) {
             return Ok(());
         }
-        let socket = datagram::receiver(endpoint, SOCKET).map_err(plain)?;
+        let socket = datagram::receiver(endpoint, SOCKET)?;
         let token = state.doors.len() as u64;
-        self.shared.epoll.add(&socket, token, false).map_err(plain)?;
+        self.shared.epoll.add(&socket, token, false)?;
         let gate = ReportSocket { socket, path, task: task.to_owned(), directories: directories.to_vec() };
         state.doors.push(Arc::new(gate));
         Ok(())
@@ -284,10 +284,6 @@ pub(crate) fn read(file: &Path) -> Vec<Refused> {
         Some(Refused { task, role, times, last: fields.next()?.to_owned(), seconds_ago })
     };
     fs::read_to_string(file).unwrap_or_default().lines().filter_map(line).collect()
-}
-
-fn plain(error: crossdock_os::OsError) -> io::Error {
-    io::Error::new(error.reason().kind(), error.to_string())
 }
 
 #[cfg(test)]

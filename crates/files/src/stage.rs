@@ -45,7 +45,7 @@ impl StagedPath {
         let folder = match file::folder_below(top, rest) {
             Ok(folder) => folder,
             Err(error) if error.is_absent() => return Ok(None),
-            Err(error) => return Err(io::Error::new(error.reason().kind(), error.to_string())),
+            Err(error) => return Err(error.into()),
         };
         let path = fs::path_of(&folder).join(name);
         Ok(Some(Self { _folder: Some(folder), path }))

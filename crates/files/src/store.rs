@@ -448,7 +448,7 @@ pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
     match file::open_ordinary(path) {
         Ok(file) => Ok(file.map(File::from)),
         Err(error) if error.is_absent() => Ok(None),
-        Err(error) => Err(io::Error::new(error.reason().kind(), error.to_string())),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -21,6 +21,7 @@ struct Fixture {
     root: PathBuf,
     at: PathBuf,
     service: Option<Service>,
+    wait: Duration,
     view: Option<View>,
     reads: Arc<Mutex<Vec<PathBuf>>>,
     stories: Arc<Mutex<Vec<String>>>,
@@ -36,21 +37,32 @@ impl Fixture {
         let service =
             Service::start(&root, &root.with_extension("notice"), "simulate", Publish::Close, Keep::All).unwrap();
         service.producers(Phase::Producing);
-        let (reads, stories) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-        let (of_reads, of_stories) = (reads.clone(), stories.clone());
-        let callbacks = ViewCallbacks {
-            read: Box::new(move |rest| of_reads.lock().unwrap().push(rest.to_owned())),
-            story: Box::new(move |_, story| of_stories.lock().unwrap().push(story)),
-        };
-        let faces = vec![service.layout().published];
-        let (notice, awaits, moved) = (root.with_extension("notice"), Vec::new(), MovedFiles::default());
-        let show = ViewOptions { faces, seen_at: "/data/frames".into(), notice, wait, awaits, moved };
-        let mut fixture = Self { root, at, service: Some(service), view: None, reads, stories };
+        let (reads, stories) = Default::default();
+        let mut fixture = Self { root, at, service: Some(service), wait, view: None, reads, stories };
         if crossdock_os::child::user() != 0 || !Path::new("/dev/fuse").exists() {
             return None;
         }
-        fixture.view = Some(View::mount(&fixture.at, show, callbacks).unwrap());
+        fixture.view = Some(View::mount(&fixture.at, fixture.show(), fixture.callbacks()).unwrap());
         Some(fixture)
+    }
+
+    fn show(&self) -> ViewOptions {
+        ViewOptions {
+            faces: vec![self.root.join("published")],
+            seen_at: "/data/frames".into(),
+            notice: self.root.with_extension("notice"),
+            wait: self.wait,
+            awaits: Vec::new(),
+            moved: MovedFiles::default(),
+        }
+    }
+
+    fn callbacks(&self) -> ViewCallbacks {
+        let (reads, stories) = (self.reads.clone(), self.stories.clone());
+        ViewCallbacks {
+            read: Box::new(move |rest| reads.lock().unwrap().push(rest.to_owned())),
+            story: Box::new(move |_, story| stories.lock().unwrap().push(story)),
+        }
     }
 
     fn stage(&self, name: &str) -> PathBuf {
@@ -177,7 +189,9 @@ fn a_wait_ends_with_its_time_and_with_the_producers_and_says_why() {
     let stories = s.stories.lock().unwrap().clone();
     assert!(!stories.is_empty());
     for story in stories {
-        assert!(story.starts_with("/data/frames/never was not published within 0.3 s: simulate still runs"), "{story}");
+        let (what, why) = story.split_once(" s: ").unwrap();
+        assert!(what.starts_with("/data/frames/never was not published within "), "{story}");
+        assert!(why.starts_with("simulate still runs"), "{story}");
     }
     s.service.as_ref().unwrap().producers(Phase::Ended);
     assert_eq!(File::open(s.at.join("never")).unwrap_err().raw_os_error(), Some(2));
@@ -198,16 +212,76 @@ fn a_waiting_process_is_killed_at_once_and_leaves_no_wait() {
     assert_eq!(waits.wait().unwrap().signal(), Some(15));
 }
 
+#[test]
+fn a_folder_has_one_view_at_a_time() {
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    fs::write(s.stage("a"), "x").unwrap();
+    assert_eq!(fs::read(s.at.join("a")).unwrap(), b"x");
+    let error = View::mount(&s.at, s.show(), s.callbacks()).unwrap_err().to_string();
+    assert!(error.starts_with("another view is mounted on") && error.contains(s.at.to_str().unwrap()), "{error}");
+    assert_eq!(fs::read(s.at.join("a")).unwrap(), b"x");
+}
+
+#[test]
+fn of_views_that_are_mounted_at_the_same_time_one_gets_the_folder() {
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let at = s.at.with_extension("shared");
+    fs::create_dir(&at).unwrap();
+    let mut mounts = 0;
+    for _ in 0..20 {
+        let mounted: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| View::mount(&at, s.show(), s.callbacks()))).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        let (views, refused): (Vec<_>, Vec<_>) = mounted.into_iter().partition(Result::is_ok);
+        // A child that another test has just forked can hold the lock of the last round's view for a moment.
+        assert!(views.len() <= 1, "{views:?}");
+        mounts += views.len();
+        for error in refused.into_iter().filter_map(Result::err) {
+            assert!(error.to_string().starts_with("another view is mounted on"), "{error}");
+        }
+        drop(views);
+        assert!(!is_mounted(&at));
+    }
+    assert!(mounts > 10, "{mounts}");
+    fs::remove_dir(&at).unwrap();
+}
+
+/// The mount of the view is removed, and not the mount to which the view's path leads at that moment.
+#[test]
+fn a_view_removes_its_own_mount_if_its_path_leads_to_another_one() {
+    let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
+    let above = s.at.with_extension("above");
+    let at = above.join(s.at.file_name().unwrap());
+    fs::create_dir(&above).unwrap();
+    let view = View::mount(&at, s.show(), s.callbacks()).unwrap();
+    let moved = s.at.with_extension("moved");
+    fs::rename(&above, &moved).unwrap();
+    std::os::unix::fs::symlink(std::env::temp_dir(), &above).unwrap();
+    assert!(is_mounted(&moved.join(at.file_name().unwrap())));
+    drop(view);
+    assert!(is_mounted(&s.at), "the mount of the other view is removed");
+    assert!(!is_mounted(&moved.join(at.file_name().unwrap())), "the view's own mount is left");
+    fs::remove_file(&above).unwrap();
+    fs::remove_dir_all(&moved).unwrap();
+}
+
+fn is_mounted(at: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4) == at.to_str())
+}
+
 /// The server is this test program, started a second time so that it can be killed.
 #[test]
 fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
     if let Some(root) = std::env::var_os("CROSSDOCK_TEST_VIEW") {
         serve(Path::new(&root));
     }
-    let Some(probe) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
-    drop(probe);
+    let Some(other) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let root = PathBuf::from(format!("/dev/shm/crossdock-view-killed-{}", std::process::id()));
-    let at = std::env::temp_dir().join(root.file_name().unwrap());
+    let above = std::env::temp_dir().join(root.file_name().unwrap());
+    let at = above.join("at");
+    fs::create_dir(&above).unwrap();
     let name = "after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes";
     let mut server = Command::new(std::env::current_exe().unwrap());
     server.args([name, "--exact", "--nocapture"]).env("CROSSDOCK_TEST_VIEW", &root).stdout(Stdio::null());
@@ -218,14 +292,23 @@ fn after_a_killed_server_open_files_go_on_waits_end_and_the_mount_goes() {
     until("a process waits", || {
         fs::read_to_string(format!("/proc/{}/wchan", waits.id())).unwrap_or_default().contains("wait_answer")
     });
+    // The guard must remove this view's mount, and not what the path of the view leads to after the kill.
+    let moved = above.with_extension("moved");
+    fs::rename(&above, &moved).unwrap();
+    fs::create_dir(&above).unwrap();
+    std::os::unix::fs::symlink(&other.at, &at).unwrap();
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(!waits.wait().unwrap().success(), "the wait ends");
-    until("the mount is gone", || fs::read_dir(&at).is_ok_and(|mut entries| entries.next().is_none()));
+    let at = moved.join("at");
+    until("the mount is gone", || !is_mounted(&at));
+    assert!(is_mounted(&other.at), "the mount of another view is removed");
     let mut text = String::new();
     held.read_to_string(&mut text).unwrap();
     assert_eq!(text, "whole", "an open file is read on");
     fs::remove_dir(&at).unwrap();
+    fs::remove_dir(&moved).unwrap();
+    fs::remove_dir_all(&above).unwrap();
     fs::remove_dir_all(&root).unwrap();
     fs::remove_file(root.with_extension("notice")).unwrap();
 }
@@ -239,7 +322,7 @@ fn serve(root: &Path) -> ! {
     let seen_at = "/data/frames".into();
     let show = ViewOptions { faces, seen_at, notice, wait: LONG, awaits: Vec::new(), moved: MovedFiles::default() };
     let callbacks = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
-    let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()), show, callbacks).unwrap();
+    let _view = View::mount(&std::env::temp_dir().join(root.file_name().unwrap()).join("at"), show, callbacks).unwrap();
     loop {
         std::thread::park();
     }
@@ -250,16 +333,7 @@ fn a_mount_point_that_is_not_empty_is_refused() {
     let Some(s) = Fixture::new(LONG) else { return crossdock_os::testing::skip("fuse") };
     let at = s.root.join("stage");
     fs::write(at.join("x"), "x").unwrap();
-    let show = ViewOptions {
-        faces: vec![s.root.join("published")],
-        seen_at: at.clone(),
-        notice: s.root.with_extension("notice"),
-        wait: LONG,
-        awaits: Vec::new(),
-        moved: MovedFiles::default(),
-    };
-    let callbacks = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
-    let error = View::mount(&at, show, callbacks).unwrap_err().to_string();
+    let error = View::mount(&at, s.show(), s.callbacks()).unwrap_err().to_string();
     assert!(error.contains("is not empty"), "{error}");
 }
 

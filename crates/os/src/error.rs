@@ -91,6 +91,13 @@ impl std::fmt::Display for OsError {
 
 impl std::error::Error for OsError {}
 
+/// An error of the standard library with the same kind, and with the text of [`OsError`].
+impl From<OsError> for std::io::Error {
+    fn from(error: OsError) -> Self {
+        Self::new(error.reason().kind(), error.to_string())
+    }
+}
+
 /// Adds the name of the system call and its object to an error of `rustix`.
 pub trait Context<T> {
     /// Adds the name of the call, and the object that the call was about, to the error.

@@ -1,12 +1,13 @@
-//! Mounts memory file systems of a limited size, and tells how full a file system is.
+//! Mounts memory file systems of a limited size and file systems that a process serves (FUSE), and tells how full a
+//! file system is.
 
 use std::ffi::CString;
 use std::path::Path;
 
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags};
 
 use crate::error::{Context, OsError, OsResult};
 use crate::{fs, sys};
@@ -46,6 +47,24 @@ impl MountRoot {
         opened.map(Self).context("open", || at.display().to_string())
     }
 
+    /// Opens the folder again that is open as `folder`.
+    ///
+    /// # Errors
+    /// This process has no free descriptors.
+    pub fn of(folder: impl AsFd) -> OsResult<Self> {
+        sys::io::fcntl_dupfd_cloexec(folder, 0).context("fcntl", || "a folder".into()).map(Self)
+    }
+
+    /// Mounts this file system, which is mounted nowhere yet, on an open folder.
+    ///
+    /// # Errors
+    /// The kernel refused the mount.
+    pub fn attach(&self, folder: impl AsFd) -> OsResult<()> {
+        let by_descriptors = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        let moved = rustix::mount::move_mount(self, "", folder, "", by_descriptors);
+        moved.context("move_mount", || "a new file system".into())
+    }
+
     /// Tells whether the server of the mounted file system is dead.
     #[must_use]
     pub fn is_dead(&self) -> bool {
@@ -67,6 +86,45 @@ impl MountRoot {
     pub fn unmount(&self) {
         // The last part of this path is a link of the kernel to the open folder, so it must be followed.
         let _ = rustix::mount::unmount(fs::path_of(&self.0), UnmountFlags::DETACH);
+    }
+}
+
+/// Makes a file system that a process serves (FUSE). The file system is mounted on a folder only by
+/// [`MountRoot::attach`]. It is read-only, and all users may read what the modes of its files allow.
+///
+/// Gives the descriptor from which the server reads the kernel's requests, and the file system's root. The file system
+/// ends when the root is closed and the file system is mounted nowhere. The calling process needs CAP_SYS_ADMIN.
+///
+/// # Errors
+/// The kernel has no FUSE, or refused to make the file system.
+pub fn served(source: &str, subtype: &str) -> OsResult<(OwnedFd, MountRoot)> {
+    let device = "/dev/fuse";
+    let requests = sys::fs::openat(CWD, device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .context("open", || device.into())?;
+    let made = || -> rustix::io::Result<OwnedFd> {
+        let file_system = sys::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |key: &str, value: String| rustix::mount::fsconfig_set_string(&file_system, key, value);
+        set("source", source.to_owned())?;
+        set("subtype", subtype.to_owned())?;
+        set("fd", requests.as_raw_fd().to_string())?;
+        set("rootmode", "40755".to_owned())?;
+        set("user_id", rustix::process::getuid().as_raw().to_string())?;
+        set("group_id", rustix::process::getgid().as_raw().to_string())?;
+        for flag in ["ro", "default_permissions", "allow_other"] {
+            rustix::mount::fsconfig_set_flag(&file_system, flag)?;
+        }
+        rustix::mount::fsconfig_create(&file_system)?;
+        let attributes =
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        sys::mount::fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    };
+    let root = made().context("fsmount", || source.to_owned())?;
+    Ok((requests, MountRoot(root)))
+}
+
+impl AsFd for MountRoot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

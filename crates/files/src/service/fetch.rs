@@ -741,7 +741,7 @@ impl State {
         let Keep::Consumed { readers } = &self.keep else { return Ok(()) };
         for consumer in 0..readers.len() {
             let folder = self.store.layout.for_consumer(consumer).join(rest);
-            let number = self.reads.add_reads(&folder).map_err(super::plain)?;
+            let number = self.reads.add_reads(&folder)?;
             self.read_folders.insert(number, (consumer, rest.to_owned()));
         }
         Ok(())

@@ -231,8 +231,8 @@ impl Service {
             store,
             how,
             keep,
-            watch: FolderWatch::new().map_err(plain)?,
-            reads: FolderWatch::new().map_err(plain)?,
+            watch: FolderWatch::new()?,
+            reads: FolderWatch::new()?,
             read_folders: BTreeMap::new(),
             read: BTreeMap::new(),
             consumed: BTreeMap::new(),
@@ -259,9 +259,9 @@ impl Service {
             fetched: BTreeMap::new(),
             report: Report { writers_known: known, ..Report::default() },
         };
-        let (stop_watching, stop_answering) = (event::eventfd().map_err(plain)?, event::eventfd().map_err(plain)?);
+        let (stop_watching, stop_answering) = (event::eventfd()?, event::eventfd()?);
         let (state, writers) = (Mutex::new(state), Mutex::new(writers));
-        let (nudge, room, news) = (event::eventfd().map_err(plain)?, Condvar::new(), Condvar::new());
+        let (nudge, room, news) = (event::eventfd()?, Condvar::new(), Condvar::new());
         let awaited_names = Mutex::new(AwaitedNames::of(notice)?);
         let shared =
             Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, news, awaited_names });
@@ -273,7 +273,7 @@ impl Service {
             let for_thread = shared.clone();
             // This descriptor is a copy. As long as any copy is open, the kernel makes each open wait for an answer. So
             // the thread that answers owns this copy, and closes the copy when the thread ends.
-            let epoll = two(&shared.stop_answering, (&descriptor, OPENERS)).map_err(plain)?;
+            let epoll = two(&shared.stop_answering, (&descriptor, OPENERS))?;
             let answers = move || {
                 for_thread.answer_opens(&epoll);
                 drop(descriptor);
@@ -286,7 +286,7 @@ impl Service {
             state.enter(&shared, Path::new(""), NameChange::Made)?;
             state.visit_all(&shared);
         }
-        let epoll = shared.watched().map_err(plain)?;
+        let epoll = shared.watched()?;
         let watches = move || shared.run(&epoll);
         service.watcher = Some(std::thread::Builder::new().name("crossdock-files".into()).spawn(watches)?);
         Ok(service)
@@ -676,7 +676,7 @@ impl State {
             Ok(number) => number,
             // The folder was removed before it could be watched.
             Err(error) if error.is_absent() => return Ok(()),
-            Err(error) => return Err(plain(error)),
+            Err(error) => return Err(error.into()),
         };
         self.folders.insert(number, rest);
         shared.writers().watch(&folder);
@@ -1092,10 +1092,6 @@ impl State {
 /// that shows the line.
 fn shown(line: &str) -> String {
     line.replace(char::is_control, "·")
-}
-
-fn plain(error: crossdock_os::OsError) -> io::Error {
-    io::Error::new(error.reason().kind(), error.to_string())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod nodes;
 mod server;
 
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,10 +23,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossdock_core::files::Views;
-use crossdock_os::fs;
-use crossdock_os::mount::MountRoot;
-use crossdock_os::spawn;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use crossdock_os::fs::{self, File};
+use crossdock_os::mount::{self, MountRoot};
+use crossdock_os::{file, spawn};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 
 pub use server::ViewCallbacks;
 use server::{Server, Shared};
@@ -59,7 +60,12 @@ pub struct View {
     made: bool,
     shared: Arc<Shared>,
     session: Option<BackgroundSession>,
+    /// The root of the mounted view. All calls that remove the mount name it by this descriptor and not by its path,
+    /// because another process may have put a link to another mount into the path.
+    root: MountRoot,
     guard: Child,
+    /// The folder below the mount, locked for as long as this value lives, so that only one view is mounted on it.
+    _folder: File,
 }
 
 impl View {
@@ -67,19 +73,19 @@ impl View {
     /// wait that ends without a file, to `callbacks`. The mount needs CAP_SYS_ADMIN.
     ///
     /// # Errors
-    /// The folder is not empty or cannot be made, or the kernel has no FUSE or refuses the mount.
+    /// The folder is not empty or cannot be made, another view is mounted on it, or the kernel has no FUSE or refuses
+    /// the mount.
     pub fn mount(at: &Path, show: ViewOptions, callbacks: ViewCallbacks) -> io::Result<Self> {
         let named =
             |what: &str, error: &io::Error| io::Error::new(error.kind(), format!("{what} {}: {error}", at.display()));
+        let taken = || {
+            let message = format!("another view is mounted on {}; hint: name another folder", at.display());
+            Err(io::Error::new(ErrorKind::ResourceBusy, message))
+        };
         // A mount whose server was killed is removed first, because it would block the new mount.
         Self::unmount_dead(at);
-        let made = match fs::create_dir(at) {
-            Ok(()) => true,
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(named("cannot make", &error)),
-        };
-        if !made && fs::read_dir(at).map_err(|e| named("cannot read", &e))?.next().is_some() {
-            return Err(io::Error::new(ErrorKind::DirectoryNotEmpty, format!("{} is not empty", at.display())));
+        if mounted(at).is_some() {
+            return taken();
         }
         let first = show.faces.first().ok_or_else(|| io::Error::other("a view of no folder"))?;
         let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| io::Error::other("a path is no UTF-8"));
@@ -89,26 +95,26 @@ impl View {
             return Err(io::Error::other(trouble));
         }
         let shared = Arc::new(Shared::new(show.faces, show.seen_at, views, show.moved, callbacks));
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(SOURCE.into()),
-            MountOption::Subtype("crossdock".into()),
-            MountOption::RO,
-            MountOption::NoSuid,
-            MountOption::NoDev,
-            MountOption::DefaultPermissions,
-        ];
-        config.acl = SessionACL::All;
-        config.n_threads = Some(2);
-        config.clone_fd = true;
-        // The guard is a shell that removes the mount when this process has ended. The guard is started before the
-        // mount, so that a kill between these two steps cannot leave a mount behind.
-        let mut guard = guard(at)?;
-        let session = fuser::spawn_mount(Server(shared.clone()), at, &config);
-        match session {
-            Ok(session) => Ok(Self { at: at.to_owned(), made, shared, session: Some(session), guard }),
+        let made = match fs::create_dir(at) {
+            Ok(()) => true,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(named("cannot make", &error)),
+        };
+        let folder = fs::make_and_open_folder(at).map_err(|e| named("cannot open", &e))?;
+        if !made && fs::read_dir(fs::path_of(&folder)).map_err(|e| named("cannot read", &e))?.next().is_some() {
+            return Err(io::Error::new(ErrorKind::DirectoryNotEmpty, format!("{} is not empty", at.display())));
+        }
+        // Another process may have mounted its view since the look above, so `folder` may be in this view. Some file
+        // systems have no locks. On these, two views that are mounted at the same moment can cover each other.
+        let in_view = MountRoot::of(&folder).is_ok_and(|root| is_view(&root));
+        if in_view || matches!(file::try_lock(&folder), Ok(false)) {
+            return taken();
+        }
+        match serve(&folder, shared.clone()) {
+            Ok((session, root, guard)) => {
+                Ok(Self { at: at.to_owned(), made, shared, session: Some(session), root, guard, _folder: folder })
+            }
             Err(error) => {
-                let _ = guard.kill().and_then(|()| guard.wait());
                 if made {
                     let _ = fs::remove_dir(at);
                 }
@@ -137,26 +143,48 @@ const SOURCE: &str = "crossdock";
 /// Opens the mount on the folder `at`, if a view has made this mount. Another process may have changed the path since
 /// then, and the path may lead to another mount.
 fn mounted(at: &Path) -> Option<MountRoot> {
-    let root = MountRoot::open(at).ok()?;
-    let (kind, source) = root.file_system()?;
-    (kind.starts_with("fuse") && source == SOURCE).then_some(root)
+    MountRoot::open(at).ok().filter(is_view)
+}
+
+/// Tells whether a view has made this mount.
+fn is_view(root: &MountRoot) -> bool {
+    root.file_system().is_some_and(|(kind, source)| kind.starts_with("fuse") && source == SOURCE)
+}
+
+/// Makes a file system, serves it, and mounts it on an open folder.
+fn serve(folder: &File, shared: Arc<Shared>) -> io::Result<(BackgroundSession, MountRoot, Child)> {
+    let (requests, root) = mount::served(SOURCE, SOURCE)?;
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    config.n_threads = Some(2);
+    config.clone_fd = true;
+    let session = Session::spawn(Session::from_fd(Server(shared), requests, SessionACL::All, config)?)?;
+    // The guard is started before the mount, so that a kill between these two steps cannot leave a mount behind.
+    let mut guard = guard(&root)?;
+    if let Err(error) = root.attach(folder) {
+        let _ = guard.kill().and_then(|()| guard.wait());
+        return Err(error.into());
+    }
+    Ok((session, root, guard))
 }
 
 /// Starts a shell that removes the mount when this process has ended in any way: the shell reads from a pipe that ends
 /// with this process. Signals to this process's group do not reach the shell.
-fn guard(at: &Path) -> io::Result<Child> {
-    const SCRIPT: &str = "cat; exec umount -i -n -l -- \"$1\"";
+fn guard(root: &MountRoot) -> io::Result<Child> {
+    // Descriptor 3 is the root of the mount. Without `-c`, umount of util-linux looks for the mount of the path itself:
+    // if the view is gone, it removes the mount of /proc. Other programs of this name do not know `-c`, and end with 1.
+    const SCRIPT: &str =
+        "cat; umount -i -n -l -c -- /proc/self/fd/3; [ $? -ne 1 ] || umount -i -n -l -- /proc/self/fd/3";
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", SCRIPT, "sh"]).arg(at);
+    command.args(["-c", SCRIPT]);
+    spawn::inherit(&mut command, root.as_fd().try_clone_to_owned()?, 3);
     spawn::start(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0))
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         self.shared.end();
-        if let Some(root) = mounted(&self.at) {
-            root.unmount();
-        }
+        self.root.unmount();
         let _ = self.guard.kill().and_then(|()| self.guard.wait());
         // This call does not wait for the session's threads. The threads live until the last process has closed the
         // view's files, and a program outside the workflow may keep a file open for a long time.
