@@ -8,7 +8,7 @@
 pub use std::fs::{DirBuilder, DirEntry, File, FileTimes, FileType, Metadata, OpenOptions, Permissions, ReadDir};
 
 use crate::sys;
-use rustix::fs::{AtFlags, CWD, Dir, FileType as FileKind, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType as FileKind, Mode, OFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use std::ffi::{CStr, OsStr, OsString};
@@ -74,6 +74,9 @@ pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
 
 /// Removes a folder and everything in it. Folders of this user to which the user may not write are removed, too. A
 /// symbolic link in place of the folder is removed, and not what it leads to.
+///
+/// # Errors
+/// Another file system is mounted on a folder inside: nothing of this file system is removed, and the error is EXDEV.
 pub fn remove_dir_all(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let folder = match folder_in(CWD, path) {
@@ -138,6 +141,9 @@ impl Removal<'_> {
                 }
                 inner => inner?,
             };
+            if is_mount(&inner)? {
+                return Err(Errno::XDEV.into());
+            }
             if depth + 1 == OPEN_FOLDERS {
                 permit(&inner);
                 self.move_to_top(folder, &name)?;
@@ -175,6 +181,12 @@ fn is_folder(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
 /// Turns the error that a file is not there into the default value.
 fn if_there<T: Default>(done: rustix::io::Result<T>) -> rustix::io::Result<T> {
     done.or_else(|errno| if errno == Errno::NOENT { Ok(T::default()) } else { Err(errno) })
+}
+
+/// Tells whether an open folder is the root of a mount.
+fn is_mount(folder: &OwnedFd) -> io::Result<bool> {
+    let found = sys::fs::statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 fn is_missing(error: &io::Error) -> bool {

@@ -151,17 +151,42 @@ mod tests {
     /// The environment variable that is set in the process that has mounts of its own.
     const WITH_MOUNTS: &str = "CROSSDOCK_TEST_WITH_MOUNTS";
 
-    #[test]
-    fn a_mount_is_told_and_removed_whatever_takes_its_place() {
+    /// Runs a test of this module in a process that has mounts of its own.
+    fn with_mounts(name: &str, test: fn()) {
         if crate::child::user() != 0 {
             return crate::testing::skip("mounts, which only root can make");
         }
-        if std::env::var_os(WITH_MOUNTS).is_none() {
-            let mut command = std::process::Command::new("unshare");
-            command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
-            command.args(["--exact", "mount::tests::a_mount_is_told_and_removed_whatever_takes_its_place"]);
-            return assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
+        if std::env::var_os(WITH_MOUNTS).is_some() {
+            return test();
         }
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", &format!("mount::tests::{name}")]);
+        assert!(command.env(WITH_MOUNTS, "1").status().unwrap().success());
+    }
+
+    #[test]
+    fn a_mount_below_a_folder_stays_when_the_folder_is_removed() {
+        with_mounts("a_mount_below_a_folder_stays_when_the_folder_is_removed", || {
+            let above = tempfile::tempdir().unwrap();
+            let (folder, at) = (above.path().join("folder"), above.path().join("folder/a/b"));
+            std::fs::create_dir_all(&at).unwrap();
+            memory_at(&at, 1 << 20).unwrap();
+            std::fs::write(at.join("file"), "x").unwrap();
+            let error = fs::remove_dir_all(&folder).unwrap_err();
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::XDEV));
+            assert!(at.join("file").exists());
+            unmount(&at);
+            fs::remove_dir_all(&folder).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_mount_is_told_and_removed_whatever_takes_its_place() {
+        with_mounts("a_mount_is_told_and_removed_whatever_takes_its_place", replace_and_remove);
+    }
+
+    fn replace_and_remove() {
         let above = tempfile::tempdir().unwrap();
         let at = |name: &str| above.path().join(name);
         for name in ["a/at", "b/at"] {
