@@ -51,6 +51,22 @@ fn bytes_arrive_in_order_both_ways_at_once_whatever_the_sizes() {
 }
 
 #[test]
+fn a_stream_outlives_the_listener_that_accepted_it() {
+    let streams: Vec<_> = transports().iter().map(|(a, b)| meet(a, b)).collect();
+    // `meet` has dropped the listeners. This is longer than the transports wait for idle connections to end.
+    std::thread::sleep(2000 * MS);
+    for (one, other) in streams {
+        let (one, other) = (one.unwrap(), other.unwrap());
+        other.write(&[b"later"], soon()).unwrap();
+        let mut got = [0; 5];
+        one.read_all(&mut got, soon()).unwrap();
+        assert_eq!(&got, b"later");
+        one.write(&[b"answer"], soon()).unwrap();
+        other.read_all(&mut [0; 6], soon()).unwrap();
+    }
+}
+
+#[test]
 fn a_read_ends_at_its_deadline_and_the_stream_goes_on() {
     for (a, b) in transports() {
         let (one, other) = meet(&a, &b);

@@ -35,12 +35,13 @@ const CALLS: u32 = 256;
 const WAITING: usize = 64;
 /// A connection without a call is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a connection may take to end after its listener has ended.
+/// After its listener has ended, a connection ends at most this long after its last call.
 const LINGER: Duration = Duration::from_secs(1);
 /// How many bytes the header fields of a call may have.
 const HEADERS: u32 = 16 << 10;
 
-/// The calls that arrive at one listener. Dropping this value ends their connections.
+/// The calls that arrive at one listener. After this value is dropped, their connections take no further calls, and each
+/// connection ends with the last of its calls.
 pub struct IncomingCalls {
     event_loop: Arc<EventLoop>,
     queue: Arc<Queue>,
@@ -149,7 +150,8 @@ struct ServedConnection {
     calls: Arc<()>,
 }
 
-/// Serves a connection until it ends, has no call for too long, or its listener ends.
+/// Serves a connection until it ends or has no call for too long. After the connection's listener has ended, serves only
+/// the calls that the connection already has.
 async fn serve(served: Arc<ServedConnection>, mut stop: watch::Receiver<()>) {
     let Ok(socket) = Socket::new(served.connection.clone(), served.broken.clone()) else { return };
     let mut builder = Builder::new(served.spawn.clone());
@@ -167,7 +169,7 @@ async fn serve(served: Arc<ServedConnection>, mut stop: watch::Receiver<()>) {
                 _ = stop.changed() => return,
                 () = tokio::time::sleep(IDLE) => {}
             }
-            let has_calls = Arc::strong_count(&served.calls) > 1;
+            let has_calls = served.has_calls();
             if !has_calls && !had_calls {
                 return;
             }
@@ -178,7 +180,10 @@ async fn serve(served: Arc<ServedConnection>, mut stop: watch::Receiver<()>) {
         _ = connection.as_mut() => {}
         () = ends => {
             connection.as_mut().graceful_shutdown();
-            let _ = tokio::time::timeout(LINGER, connection).await;
+            let mut had_calls = true;
+            while had_calls && tokio::time::timeout(LINGER, connection.as_mut()).await.is_err() {
+                had_calls = served.has_calls();
+            }
         }
     }
 }
@@ -207,6 +212,11 @@ impl StreamingService<Bytes> for Accepting {
 }
 
 impl ServedConnection {
+    /// Tells whether the connection has a call that still receives bytes.
+    fn has_calls(&self) -> bool {
+        Arc::strong_count(&self.calls) > 1
+    }
+
     /// Makes a stream of a call, and hands it to the listener.
     fn begin(&self, from: Streaming<Bytes>) -> std::result::Result<Answer, tonic::Status> {
         let ends = || tonic::Status::unavailable("this node ends");
