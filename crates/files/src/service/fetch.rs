@@ -458,6 +458,12 @@ impl Fetcher {
         if meta.size == 0 {
             return Ok(());
         }
+        if !file::has_room(made, meta.size) {
+            return Err(Failed::Room(format!(
+                "the file system of the directory has less than {} bytes free",
+                meta.size
+            )));
+        }
         let length = usize::try_from(meta.size).map_err(|_| Failed::Here("it is too large".into()))?;
         fs::set_len(made, meta.size).map_err(|error| Failed::Here(error.to_string()))?;
         let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
