@@ -20,14 +20,6 @@ pub fn extend(file: impl AsFd, from: u64, more: u64) -> OsResult<()> {
     }
 }
 
-/// Tells whether the file system of this file has `bytes` bytes free. The answer is `true` if the file system does not
-/// tell. Ask this before a large [`extend`]: the kernel fills a file system in memory up to its last page before it finds
-/// that the room does not suffice, and until then no other process gets a page.
-pub fn has_room(file: impl AsFd, bytes: u64) -> bool {
-    let found = rustix::fs::fstatvfs(file);
-    found.map_or(true, |found| found.f_blocks == 0 || found.f_bfree.saturating_mul(found.f_frsize) >= bytes)
-}
-
 /// Locks a file. Gives `false` if another open file description holds the lock. The lock ends when the last copy of
 /// this descriptor is closed, also if the kernel closes it because a process ended.
 pub fn try_lock(file: impl AsFd) -> OsResult<bool> {

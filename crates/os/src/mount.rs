@@ -139,6 +139,14 @@ pub fn is_full(folder: &Path) -> bool {
     rustix::fs::statvfs(folder).is_ok_and(|found| found.f_blocks > 0 && found.f_bavail == 0)
 }
 
+/// Tells whether the file system of this file has `bytes` bytes free. The answer is `true` if the file system does not
+/// tell. Ask this before a large [`crate::file::extend`]: the kernel fills a file system in memory up to its last page
+/// before it finds that the room does not suffice, and until then no other process gets a page.
+pub fn has_room(file: impl AsFd, bytes: u64) -> bool {
+    let found = rustix::fs::fstatvfs(file);
+    found.map_or(true, |found| found.f_blocks == 0 || found.f_bfree.saturating_mul(found.f_frsize) >= bytes)
+}
+
 /// The number of bytes in use in the file system of this folder; 0 if the file system does not tell.
 pub fn used(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(0, |found| (found.f_blocks - found.f_bfree) * found.f_frsize)

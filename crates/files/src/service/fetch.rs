@@ -29,7 +29,7 @@ use crossdock_layout::files::{LossReason, Phase, SilentHost};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_link::{Link, SourceId};
 use crossdock_os::fs::{self, File, FileTimes, OpenOptions};
-use crossdock_os::{Access, Deadline, Mapping, clock, file};
+use crossdock_os::{Access, Deadline, Mapping, clock, file, mount};
 
 use super::backlog::{Backlog, PendingChange};
 use super::hosts::{Hosts, NoLink};
@@ -458,7 +458,7 @@ impl Fetcher {
         if meta.size == 0 {
             return Ok(());
         }
-        if !file::has_room(made, meta.size) {
+        if !mount::has_room(made, meta.size) {
             return Err(Failed::Room(format!(
                 "the file system of the directory has less than {} bytes free",
                 meta.size
