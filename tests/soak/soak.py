@@ -195,6 +195,7 @@ class Soak:
         self.until = time.monotonic() + options.seconds
         self.counts = dict.fromkeys(("workers killed", "workers stopped", "brokers killed", "keepers killed", "runners killed", "starts that failed"), 0)
         self.faulty, self.samples, self.keeper, self.has_asked_for_failures = [], [], None, False
+        self.regions, self.split = set(), set()
         self.workers = [Worker(self, 2 * pair + half, words[half].split()) for pair, words in enumerate(options.pair) for half in (0, 1)]
         self.runs = self.folder / "runs"
         self.runs.mkdir(mode=0o700)
@@ -301,6 +302,24 @@ class Soak:
         for runner in self.runners:
             runner.look(now, again=True)
 
+    def check_names(self):
+        """Checks that all workers have the same memory under the name of the region: no name may be given out anew while a
+        living process has the old object. What one worker has is read before and after what the others have, so
+        only memory that was seen twice in a row counts."""
+        seen = set()
+        for worker in self.workers:
+            try:
+                maps = pathlib.Path(f"/proc/{worker.process.pid}/maps").read_text().splitlines()
+            except OSError:
+                continue
+            seen |= {(worker.number, worker.process.pid, line.split()[4]) for line in maps if ":region:heap" in line}
+        lasting, self.regions = seen & self.regions, seen
+        files = {file for _, _, file in lasting}
+        if len(files) > 1 and files != self.split:
+            self.split = files
+            holders = [sorted(number for number, _, of in lasting if of == file) for file in sorted(files)]
+            self.fault(f"the name of one region belongs to {len(files)} regions at once; workers that have them: {holders}")
+
     def sample(self, now):
         def kilobytes(pid, what):
             try:
@@ -338,11 +357,14 @@ class Soak:
         for worker in self.workers:
             worker.start()
         self.faults["seed"] = self.options.seed
-        due = self.began + 1
+        due = check_due = self.began + 1
         try:
             while (now := time.monotonic()) < self.until:
                 self.disturb(now)
                 self.look(now)
+                if now >= check_due:
+                    self.check_names()
+                    check_due = now + 1
                 if now >= due:
                     self.sample(now)
                     due = now + max(1.0, self.options.seconds / 600)

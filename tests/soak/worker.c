@@ -34,14 +34,15 @@ static void wrong(const char *what, uint64_t seen, uint64_t wanted)
 }
 
 /* Tells whether the status is an expected one: it can come from kills, stops and restarts of processes, or from a lack
- * of room. */
+ * of room. A session must outlive all of these, so the error that a session is over is not expected. */
 static int explained(crossdock_status status)
 {
     switch (status) {
     case CROSSDOCK_NOT_YET: case CROSSDOCK_TIMED_OUT: case CROSSDOCK_CLOSED: case CROSSDOCK_PEER_DIED:
     case CROSSDOCK_NOT_FOUND: case CROSSDOCK_EXISTS: case CROSSDOCK_NO_SPACE: case CROSSDOCK_BUSY:
-    case CROSSDOCK_DISCONNECTED:
         return 1;
+    case CROSSDOCK_DISCONNECTED:
+        return !strstr(crossdock_error_message(), "cannot be made again");
     default:
         return 0;
     }

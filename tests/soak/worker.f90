@@ -49,13 +49,14 @@ contains
     stop 3, quiet=.true.
   end subroutine
 
-  !> Tells whether the call succeeded. An unexpected error ends the worker. If the call took several seconds, a line is
-  !> printed.
+  !> Tells whether the call succeeded. An unexpected error ends the worker; one is that the session is over. If the call
+  !> took several seconds, a line is printed.
   logical function works(what, stat)
     character(*), intent(in) :: what
     integer, intent(in) :: stat
     character(12) :: seconds
     real(real64) :: began
+    logical :: is_explained
     began = mark
     mark = now()
     works = stat == CROSSDOCK_OK
@@ -65,11 +66,17 @@ contains
     end if
     select case (stat)
     case (CROSSDOCK_OK, CROSSDOCK_NOT_YET, CROSSDOCK_TIMED_OUT, CROSSDOCK_CLOSED, CROSSDOCK_PEER_DIED, CROSSDOCK_NOT_FOUND, &
-          CROSSDOCK_EXISTS, CROSSDOCK_NO_SPACE, CROSSDOCK_BUSY, CROSSDOCK_DISCONNECTED)
+          CROSSDOCK_EXISTS, CROSSDOCK_NO_SPACE, CROSSDOCK_BUSY)
+      is_explained = .true.
+    case (CROSSDOCK_DISCONNECTED)
+      is_explained = index(crossdock_error_message(), 'cannot be made again') == 0
     case default
+      is_explained = .false.
+    end select
+    if (.not. is_explained) then
       call say('UNEXPLAINED ' // what // ': ' // crossdock_error_message())
       stop 4, quiet=.true.
-    end select
+    end if
   end function
 
   elemental integer(int64) function mix(x)

@@ -21,6 +21,12 @@ EXPLAINED = tuple(
 )
 
 
+def is_over(error):
+    """Tells whether the error says that the session is over. A session must outlive all kills, stops and restarts, so this
+    error is not an expected one."""
+    return "cannot be made again" in str(error)
+
+
 def wrong(what):
     print(f"WRONG {what}", flush=True)
     os._exit(3)
@@ -159,6 +165,8 @@ def main(number, seconds):
             try:
                 part()
             except EXPLAINED as error:
+                if is_over(error):
+                    raise
                 outcome = f"{type(error).__name__}: {error}"
             if time.monotonic() - part_began > SLOW:
                 print(f"SLOW {name} took {time.monotonic() - part_began:.1f} s: {outcome}", flush=True)

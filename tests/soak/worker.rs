@@ -7,7 +7,7 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Inline, ItemOptions, Message, Mode, ObjectMode, Observer, Port, PortOptions, Publisher,
+    ConnectOptions, End, Error, Inline, ItemOptions, Message, Mode, ObjectMode, Observer, Port, PortOptions, Publisher,
     Region, Result, SeriesOptions, Session, Status, Value, Variable,
 };
 
@@ -46,10 +46,14 @@ fn check(what: &str, seen: &[i64], stamp: u64) {
 }
 
 /// Tells whether the status is an expected one: it can come from kills, stops and restarts of processes, or from a lack
-/// of room.
-fn is_explained(status: Status) -> bool {
+/// of room. A session must outlive all of these, so the error that a session is over is not expected.
+fn is_explained(error: &Error) -> bool {
     use Status::{Busy, Closed, Disconnected, Exists, NoSpace, NotFound, NotYet, PeerDied, TimedOut};
-    matches!(status, NotYet | TimedOut | Closed | PeerDied | NotFound | Exists | NoSpace | Busy | Disconnected)
+    match error.status {
+        NotYet | TimedOut | Closed | PeerDied | NotFound | Exists | NoSpace | Busy => true,
+        Disconnected => !error.to_string().contains("cannot be made again"),
+        _ => false,
+    }
 }
 
 /// Runs one part of a round. An unexpected error ends the worker. If the part takes several seconds, a line is printed.
@@ -61,7 +65,7 @@ fn works<T>(what: &str, part: impl FnOnce() -> Result<T>) -> std::result::Result
         say(&format!("SLOW {:.1} s: {what}: {how}", began.elapsed().as_secs_f64()));
     }
     outcome.map_err(|error| {
-        if !is_explained(error.status) {
+        if !is_explained(&error) {
             say(&format!("UNEXPLAINED {what}: {error}"));
             exit(4);
         }

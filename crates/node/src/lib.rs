@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crossdock_os::fs::File;
 use crossdock_os::{Deadline, child, clock, event, process, socket};
+use keeper::Ended;
 
 pub use crossdock_gateway::{CatalogAddress, GatewayOptions};
 pub use crossdock_link::Choice;
@@ -56,12 +57,15 @@ fn run_passed(options: &mut ServeOptions, listener: OwnedFd, path: PathBuf) -> R
 
 fn serve_at(options: &ServeOptions, place: keeper::DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
     if child::threads() != Some(1) {
-        place.leave(options.private);
+        place.give_up(options.private);
         return Err(ServeError("the daemon has to be started from a process with one thread".into()));
     }
-    let outcome = keeper::run(options, &place, ready);
-    place.leave(options.private);
-    outcome
+    let ended = keeper::run(options, &place, ready);
+    match ended {
+        Ok(Ended::Served) => place.leave(options.private),
+        Ok(Ended::BeforeItServed) | Err(_) => place.give_up(options.private),
+    }
+    ended.map(drop)
 }
 
 /// How long a daemon in the background may take until it serves clients. A node of a site gets more time.

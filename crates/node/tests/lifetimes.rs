@@ -3,12 +3,13 @@
 
 mod support;
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
-use support::{Daemon, spawn, until};
+use support::{Daemon, children, kill, spawn, until};
 
 /// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
@@ -56,6 +57,77 @@ fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     session.close().unwrap();
     other.close().unwrap();
     daemon.stop();
+}
+
+/// Starts a daemon that cannot start, because it may have only `descriptors` descriptors, and waits for its end.
+fn fail_to_start(socket: &Path, descriptors: u32) {
+    let program = env!("CARGO_BIN_EXE_crossdock-node");
+    let words = format!("ulimit -n {descriptors}; exec {program} --socket {}", socket.display());
+    let status = Command::new("sh").args(["-c", &words]).stderr(Stdio::null()).status().unwrap();
+    assert!(!status.success());
+}
+
+/// Starts a daemon that waits for a catalog that nobody keeps, and tells it to end.
+fn end_before_it_serves(socket: &Path) {
+    let mut keeper = spawn(socket, &["--site", "here", "--node", "a", "--catalog", "embedded:127.0.0.1:1"]);
+    until("the broker runs", || !children(keeper.id()).is_empty());
+    kill(keeper.id(), "TERM");
+    assert!(keeper.wait().unwrap().success());
+}
+
+#[test]
+fn daemons_that_cannot_start_after_the_keepers_death_take_no_name_from_living_members() {
+    let mut daemon = Daemon::start();
+    let session = daemon.session();
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let before = session.list().unwrap().segments[0].id;
+    kill_keeper(&mut daemon);
+    for descriptors in [8, 12, 16] {
+        fail_to_start(&daemon.socket(), descriptors);
+    }
+    end_before_it_serves(&daemon.socket());
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    let other = newcomer(&daemon);
+    let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
+    let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
+    let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
+    assert_eq!(named, [(before, 2)], "one region, and both have it");
+    drop((region, same));
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_members() {
+    let mut daemon = Daemon::start();
+    let session = daemon.session();
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let before = session.list().unwrap().segments[0].id;
+    until("the daemon gives up", || {
+        children(daemon.keeper.id()).into_iter().for_each(|broker| kill(broker, "SEGV"));
+        daemon.keeper.try_wait().unwrap().is_some()
+    });
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    let other = newcomer(&daemon);
+    let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
+    assert!(other.list().unwrap().segments.iter().all(|s| (s.id, s.members) == (before, 2)));
+    drop((region, same));
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
+}
+
+#[test]
+fn a_daemon_that_never_served_leaves_nothing() {
+    let folder = Daemon::folder();
+    let socket = folder.path().join("endpoint.sock");
+    for descriptors in [8, 12, 16] {
+        fail_to_start(&socket, descriptors);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "with {descriptors} descriptors");
+    }
+    end_before_it_serves(&socket);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -34,8 +34,19 @@ pub(super) fn start<'a>(
     }
     let signals = signalfd(&[SIGTERM]).map_err(text)?;
     let began = Instant::now();
-    let BrokerInheritance { listeners, segments, doors, journal, table, words, incarnation, detached, folder, roll } =
-        held;
+    let BrokerInheritance {
+        listeners,
+        segments,
+        doors,
+        journal,
+        table,
+        words,
+        incarnation,
+        detached,
+        folder,
+        roll,
+        ..
+    } = held;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };

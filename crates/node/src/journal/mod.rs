@@ -71,17 +71,12 @@ impl Journal {
             compact_at: COMPACT_FROM,
             noted: Vec::new(),
         };
-        let mut lasting = Lasting::default();
-        if bytes.len() < HEADER as usize || bytes[..HEADER as usize].iter().all(|b| *b == 0) {
+        if is_empty(&bytes) {
             files::write_all_at(&journal.file, &header(), 0).map_err(|e| e.reason())?;
-            return Ok((journal, lasting));
+            return Ok((journal, Lasting::default()));
         }
-        if bytes[..HEADER as usize] != header() {
-            let why = format!("{} is no journal of this version; move it away", path.display());
-            return Err(std::io::Error::new(ErrorKind::InvalidData, why));
-        }
-        let good = replay(&bytes[HEADER as usize..], |record| lasting.apply(&record));
-        journal.end = HEADER + good as u64;
+        let (end, lasting) = restore(&bytes, path)?;
+        journal.end = end as u64;
         // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
         // Otherwise they could be read as a record after other records have been written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
@@ -89,6 +84,15 @@ impl Journal {
             journal.room = journal.end;
         }
         Ok((journal, lasting))
+    }
+
+    /// Reads the state that the records of the journal at `path` make, and changes nothing.
+    ///
+    /// # Errors
+    /// There is no such file, or it cannot be read, or has another version, or is not a journal.
+    pub fn peek(path: &Path) -> std::io::Result<Lasting> {
+        let bytes = fs::read(path)?;
+        if is_empty(&bytes) { Ok(Lasting::default()) } else { Ok(restore(&bytes, path)?.1) }
     }
 
     /// Empties the journal.
@@ -195,6 +199,22 @@ impl Journal {
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)
     }
+}
+
+/// Tells whether no header was written yet: the file is new, or its writer was killed.
+fn is_empty(journal: &[u8]) -> bool {
+    journal.len() < HEADER as usize || journal[..HEADER as usize].iter().all(|byte| *byte == 0)
+}
+
+/// Applies the records of a journal. Returns where the last good record ends, and the state.
+fn restore(journal: &[u8], path: &Path) -> std::io::Result<(usize, Lasting)> {
+    let Some(records) = journal.strip_prefix(&header()) else {
+        let why = format!("{} is no journal of this version; move it away", path.display());
+        return Err(std::io::Error::new(ErrorKind::InvalidData, why));
+    };
+    let mut lasting = Lasting::default();
+    let good = replay(records, |record| lasting.apply(&record));
+    Ok((HEADER as usize + good, lasting))
 }
 
 fn header() -> [u8; HEADER as usize] {

@@ -1,7 +1,7 @@
 //! The files of a daemon: a folder that belongs to its user, with the socket, the lock, the journal and the roll (the file
 //! whose locks show which members live).
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,15 @@ use std::time::Duration;
 use crossdock_os::fs::{self, File, OpenOptions};
 use crossdock_os::{Deadline, OsResult, file, process, socket};
 
+use super::Registry;
 use crate::ServeError;
+use crate::journal::Journal;
 
 /// The files of a daemon, together with their lock, which the daemon holds as long as this value exists.
-/// [`DaemonFiles::leave`] removes the files.
+///
+/// When a daemon that has served is told to end, [`DaemonFiles::leave`] removes all files. Every other end of a daemon
+/// calls [`DaemonFiles::give_up`], because members of a former daemon may be alive: their objects belong to them, and
+/// only the journal and the roll tell the next daemon so.
 #[derive(Debug)]
 pub(crate) struct DaemonFiles {
     pub socket: PathBuf,
@@ -23,6 +28,8 @@ pub(crate) struct DaemonFiles {
     lock_path: PathBuf,
     lock: Option<File>,
     made_folder: bool,
+    /// True if a former daemon left its journal.
+    found_journal: bool,
     /// A listening socket that the service manager made. The daemon neither makes nor removes the socket's file.
     passed: Option<OwnedFd>,
 }
@@ -80,7 +87,10 @@ impl DaemonFiles {
                 continue;
             }
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
-            return Ok(Self { socket, journal, roll, folder, lock_path, lock: Some(lock), made_folder, passed: None });
+            let found = fs::symlink_metadata(&journal);
+            let found_journal = !found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            let (lock, passed) = (Some(lock), None);
+            return Ok(Self { socket, journal, roll, folder, lock_path, lock, made_folder, found_journal, passed });
         }
         Err(ServeError(format!("the lock {} is not to be had", lock_path.display())))
     }
@@ -100,18 +110,51 @@ impl DaemonFiles {
     }
 
     /// Removes all files of the daemon. For a private daemon it also removes the folder that the client library made.
-    pub fn leave(mut self, private: bool) {
+    pub fn leave(self, private: bool) {
+        for path in [&self.journal, &self.journal.with_extension("new"), &self.roll] {
+            let _ = fs::remove_file(path);
+        }
+        self.leave_state(private);
+    }
+
+    /// Removes the files of a daemon that could not start or could not continue. The journal and the roll stay for the
+    /// next daemon if a former daemon left them, or if a member may be alive.
+    pub fn give_up(self, private: bool) {
+        if self.found_journal || self.may_have_members() {
+            self.leave_state(private);
+        } else {
+            self.leave(private);
+        }
+    }
+
+    /// Tells whether the journal names a member that is not proved dead.
+    fn may_have_members(&self) -> bool {
+        let lasting = match Journal::peek(&self.journal) {
+            Ok(lasting) => lasting,
+            Err(error) => return error.kind() != ErrorKind::NotFound,
+        };
+        let mut members = lasting.members.keys().chain(lasting.ghosts.keys()).peekable();
+        if members.peek().is_none() {
+            return false;
+        }
+        // The number of this keeper's lock on the roll; no keeper has the incarnation 0.
+        match Registry::open(self, 0) {
+            Ok(roll) => members.any(|member| !roll.reader.has_left(member.0)),
+            Err(_) => true,
+        }
+    }
+
+    /// Removes the files that a later daemon does not need, and the folder if nothing else is in it.
+    fn leave_state(mut self, private: bool) {
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let own = self.made_folder || private && name.starts_with("crossdock");
         if self.passed.is_none() {
             let _ = fs::remove_file(&self.socket);
         }
-        for path in [&self.journal, &self.journal.with_extension("new"), &self.roll, &self.lock_path] {
-            let _ = fs::remove_file(path);
-        }
+        let _ = fs::remove_file(&self.lock_path);
         self.lock = None;
         if own {
-            // The folder stays if another program has put something into it.
+            // The folder stays if it has other files.
             let _ = fs::remove_dir(&self.folder);
         }
     }

@@ -43,6 +43,17 @@ pub(crate) struct BrokerInheritance {
     pub folder: Option<Folder>,
     /// The roll, whose locks prove which members are dead.
     pub roll: Registry,
+    /// True after a broker of this keeper has begun to serve.
+    pub has_served: bool,
+}
+
+/// How the keeper ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The daemon served until it was told to end, or until no member used it.
+    Served,
+    /// The daemon was told to end before it served.
+    BeforeItServed,
 }
 
 /// The roll, with the keeper's own lock on it. The lock shows brokers that locks work on this file system.
@@ -83,14 +94,15 @@ const SIGCHLD: i32 = 17;
 
 /// Runs the keeper until a signal tells it to end, or until the broker of a private daemon ends because no member uses
 /// it.
-pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<OwnedFd>) -> Result<(), ServeError> {
+pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<OwnedFd>) -> Result<Ended, ServeError> {
     // A signal that this process was started with ignored, for example by `nohup`, stays ignored.
     let ends = child::not_ignored(&[SIGTERM, SIGINT, SIGHUP]);
     let signals = signalfd(&[&ends[..], &[SIGCHLD]].concat()).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
     let mut failures = 0;
-    let mut served = false;
+    // True once a broker has ended in another way than by failing to start.
+    let mut has_run = false;
     loop {
         let (ours, theirs) = patiently(socket::pair).map_err(why)?;
         let (mut ours, mut theirs) = (Some(ours), Some(theirs));
@@ -111,20 +123,22 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         let broker = broker.map_err(why)?;
         drop(theirs.take());
         let (Some(ours), Some(held)) = (ours.take(), held.as_mut()) else { continue };
-        let ended = watch(held, ours, &signals, broker, &mut ready).map_err(why)?;
+        let ended = watch(held, ours, &signals, broker, &mut ready);
+        // A broker that outlived this call could take in members after the keeper has looked for living members.
+        let ended = ended.inspect_err(|_| drop(stop(broker))).map_err(why)?;
         match ended {
-            End::Requested => return Ok(()),
-            End::Broker(ExitStatus::Code(0)) => return Ok(()),
+            End::Requested if !held.has_served => return Ok(Ended::BeforeItServed),
+            End::Requested | End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
             // Only the first broker's failure ends the daemon. A later broker may fail only because memory or another
             // resource is short at the moment, and the keeper must not give up its descriptors for that.
-            End::Broker(ExitStatus::Code(host::CANNOT_START)) if !served => {
+            End::Broker(ExitStatus::Code(host::CANNOT_START)) if !has_run => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
                     place.socket.display()
                 )));
             }
             End::Broker(how) => {
-                served |= how != ExitStatus::Code(host::CANNOT_START);
+                has_run |= how != ExitStatus::Code(host::CANNOT_START);
                 // A SIGKILL comes from another process, so it does not count as a failure of the broker.
                 let own_fault = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
                 failures = if own_fault { failures + 1 } else { 0 };
@@ -179,6 +193,7 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
         detached: options.detach,
         folder,
         roll,
+        has_served: false,
     })
 }
 
@@ -210,6 +225,8 @@ fn watch(
                     while let Some(signal) = next_signal(signals) {
                         if signal != SIGCHLD {
                             stop(broker)?;
+                            // The last message of the broker may say that it has begun to serve.
+                            take_in(held, &post, ready)?;
                             return Ok(End::Requested);
                         }
                     }
@@ -243,6 +260,7 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
             KeeperRequest::NoDoors(file) => drop(held.doors.remove(&file)),
             KeeperRequest::NoListener(id) => drop(held.listeners.remove(&id)),
             KeeperRequest::Ready => {
+                held.has_served = true;
                 if held.detached {
                     child::leave_stream(2);
                 }
