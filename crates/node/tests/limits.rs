@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -121,6 +122,38 @@ fn task(daemon: &Daemon, name: &str) -> Session {
 }
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
+
+/// The journal is compacted while the keeper has no descriptor left, so the keeper does not get the new journal's file.
+#[test]
+fn a_compacted_journal_counts_although_the_keeper_had_no_descriptor_for_it() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let journal = daemon.folder.path().join("endpoint.sock.journal");
+    let file = || std::fs::metadata(&journal).unwrap().ino();
+    let before = file();
+    let limit = starve(daemon.keeper.id(), 0);
+    until("the journal is compacted", || {
+        for _ in 0..100 {
+            session.make_workflow(&"w".repeat(60), 0).unwrap();
+            session.end_workflow(&"w".repeat(60)).unwrap();
+        }
+        file() != before
+    });
+    set_limit(daemon.keeper.id(), limit);
+    let region = |name: &str| session.region(name, Mode::CreateOnly, 4096, None).unwrap();
+    let mut made = vec![region("r0")];
+    for round in ["r1", "r2"] {
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        let listed: Vec<_> = session.list().unwrap().segments.into_iter().map(|segment| segment.id).collect();
+        assert_eq!(listed, made.iter().map(|region| region.id()).collect::<Vec<_>>());
+        made.push(region(round));
+        assert!(listed.iter().all(|id| *id < made.last().unwrap().id()), "no id is given out twice");
+    }
+    drop(made);
+    session.close().unwrap();
+    daemon.stop();
+}
 
 #[test]
 fn an_item_whose_copy_lacks_a_descriptor_can_be_opened_later() {

@@ -91,6 +91,8 @@ struct Host<'a> {
     log: log::Log,
     journal_fails: bool,
     journal_retry: Instant,
+    /// After a failure, the journal is not compacted before this time.
+    compact_retry: Instant,
     idle_since: Instant,
     membership: Option<site::Membership>,
 }
@@ -238,7 +240,7 @@ impl Host<'_> {
     }
 
     pub(super) fn compact_if_wanted(&mut self) {
-        if !self.journal.wants_compacting() {
+        if !self.journal.wants_compacting() || Instant::now() < self.compact_retry {
             return;
         }
         match self.journal.compact(self.broker.lasting()) {
@@ -248,7 +250,10 @@ impl Host<'_> {
                     std::process::abort();
                 }
             }
-            Err(error) => self.log.failure(format_args!("the journal could not be compacted: {error}")),
+            Err(error) => {
+                self.log.failure(format_args!("the journal could not be compacted: {error}"));
+                self.compact_retry = Instant::now() + Duration::from_millis(100);
+            }
         }
     }
 }

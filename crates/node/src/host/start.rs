@@ -1,7 +1,7 @@
 //! Starts a broker from the keeper's descriptors and from the journal.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use crossdock_layout::SegmentId;
@@ -47,7 +47,12 @@ pub(super) fn start<'a>(
         roll,
         ..
     } = held;
+    let (journal, is_held) = Journal::latest(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
+    if !is_held {
+        let copy = journal.copy().map_err(|e| format!("the journal: {e}"))?;
+        post.hold_journal(copy.as_fd()).map_err(text)?;
+    }
     let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
@@ -86,6 +91,7 @@ pub(super) fn start<'a>(
         log: super::log::Log::new(options.private),
         journal_fails: false,
         journal_retry: began,
+        compact_retry: began,
         idle_since: began,
         membership,
     };

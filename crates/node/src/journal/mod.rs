@@ -1,8 +1,11 @@
 //! The journal: the file from which a broker restores its state after the former one was killed. The journal also
 //! ensures that no id is used twice.
 //!
-//! The journal is a file of records, each with its length and a checksum, behind a header with a magic number and a
-//! version. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
+//! The journal is a file of records, each with its length and a checksum, behind a header with a magic number, a version
+//! and the file's generation. When a broker compacts the journal, the new file gets the next generation. A broker that
+//! starts reads the file of the higher generation, the one that its keeper holds or the one that has the journal's name.
+//! The two differ if the former broker was killed after it had given the name to a new file, before the keeper had this
+//! file, or if the keeper had no descriptor left for it. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
 //! reserved, the host reports this to the broker. The broker then refuses requests that need a record, and everything
 //! else continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal
 //! ends before it. No client was told of the incomplete record yet.
@@ -18,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file as files;
-use crossdock_os::fs::{self, File, Metadata};
+use crossdock_os::fs::{self, File, Metadata, OpenOptions};
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -42,6 +45,9 @@ const LONGEST_RECORD: u32 = 1 << 20;
 pub struct Journal {
     file: File,
     path: PathBuf,
+    generation: u32,
+    /// False if another file has the journal's name, or if no file has it.
+    has_name: bool,
     end: u64,
     room: u64,
     compact_at: u64,
@@ -55,6 +61,20 @@ impl Journal {
         files::open_or_make(path, 0o600).map(File::from).map_err(|e| e.reason())
     }
 
+    /// Chooses the file from which a broker starts: `held`, which its keeper holds, or the file at `path` if this one has a
+    /// higher generation. Returns true with the file if it is `held`.
+    ///
+    /// # Errors
+    /// A file cannot be read. Then nothing is known about its generation.
+    pub fn latest(held: File, path: &Path) -> std::io::Result<(File, bool)> {
+        let named = match fs::open(OpenOptions::new().read(true).write(true), path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((held, true)),
+            named => named?,
+        };
+        let is_held = generation(&named)? <= generation(&held)?;
+        Ok((if is_held { held } else { named }, is_held))
+    }
+
     /// Reads a journal up to its last good record. Returns the journal and the state that its records make.
     ///
     /// # Errors
@@ -66,17 +86,19 @@ impl Journal {
         let mut journal = Self {
             file,
             path: path.to_owned(),
+            generation: 0,
+            has_name: true,
             end: HEADER,
             room: length,
             compact_at: COMPACT_FROM,
             noted: Vec::new(),
         };
         if is_empty(&bytes) {
-            files::write_all_at(&journal.file, &header(), 0).map_err(|e| e.reason())?;
+            files::write_all_at(&journal.file, &header(0), 0).map_err(|e| e.reason())?;
             return Ok((journal, Lasting::default()));
         }
-        let (end, lasting) = restore(&bytes, path)?;
-        journal.end = end as u64;
+        let (generation, end, lasting) = restore(&bytes, path)?;
+        (journal.generation, journal.end) = (generation, end as u64);
         // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
         // Otherwise they could be read as a record after other records have been written in front of them.
         if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
@@ -92,7 +114,7 @@ impl Journal {
     /// There is no such file, or it cannot be read, or has another version, or is not a journal.
     pub fn peek(path: &Path) -> std::io::Result<Lasting> {
         let bytes = fs::read(path)?;
-        if is_empty(&bytes) { Ok(Lasting::default()) } else { Ok(restore(&bytes, path)?.1) }
+        if is_empty(&bytes) { Ok(Lasting::default()) } else { Ok(restore(&bytes, path)?.2) }
     }
 
     /// Empties the journal.
@@ -102,7 +124,7 @@ impl Journal {
     pub fn begin_anew(&mut self) -> std::io::Result<()> {
         files::set_size(&self.file, 0).map_err(|e| e.reason())?;
         (self.end, self.room) = (HEADER, HEADER);
-        files::write_all_at(&self.file, &header(), 0).map_err(|e| e.reason())
+        files::write_all_at(&self.file, &header(self.generation), 0).map_err(|e| e.reason())
     }
 
     /// Reserves disk space for everything that one event can write.
@@ -153,11 +175,19 @@ impl Journal {
         self.flush()
     }
 
-    /// Tells whether the journal is to be compacted: most of its records are outdated, or another file has its name.
-    /// The name can belong to another file if a broker was killed while it replaced the journal. A reader that opens
-    /// the journal by its name would then find an old state.
+    /// Tells whether the journal is to be compacted: most of its records are outdated, or its file does not have its name,
+    /// for example because the name was removed by hand. A daemon that opens the journal by its name would then not find
+    /// the state.
     pub fn wants_compacting(&self) -> bool {
-        self.end >= self.compact_at
+        !self.has_name || self.end >= self.compact_at
+    }
+
+    /// Gives a copy of the file's descriptor, for the keeper.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn copy(&self) -> std::io::Result<OwnedFd> {
+        files::duplicate(&self.file).map_err(|e| e.reason())
     }
 
     /// Checks that the journal's file still has its name. If not, the next compaction writes a new journal with that
@@ -165,9 +195,7 @@ impl Journal {
     pub fn check_name(&mut self) {
         use std::os::unix::fs::MetadataExt;
         let inode = |found: std::io::Result<Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
-        if inode(self.file.metadata()) != inode(fs::metadata(&self.path)) {
-            self.compact_at = 0;
-        }
+        self.has_name = inode(self.file.metadata()) == inode(fs::metadata(&self.path));
     }
 
     /// Writes the state into a new journal, which replaces this one. Returns a copy of the new file's descriptor for
@@ -177,10 +205,11 @@ impl Journal {
     /// There is no disk space for the new journal. The old one stays in use.
     pub fn compact(&mut self, lasting: &Lasting) -> std::io::Result<OwnedFd> {
         let beside = self.path.with_extension("new");
+        let generation = self.generation.saturating_add(1);
         let _ = fs::remove_file(&beside);
         let file = files::make(&beside, 0o600).map_err(|e| e.reason()).and_then(|file| {
             let file = File::from(file);
-            let mut bytes = header().to_vec();
+            let mut bytes = header(generation).to_vec();
             lasting.snapshot().iter().for_each(|record| bytes.extend(frame(record)));
             let end = bytes.len() as u64;
             files::write_all_at(&file, &bytes, 0).map_err(|e| e.reason())?;
@@ -196,6 +225,7 @@ impl Journal {
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);
+        (self.generation, self.has_name) = (generation, true);
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)
     }
@@ -206,22 +236,41 @@ fn is_empty(journal: &[u8]) -> bool {
     journal.len() < HEADER as usize || journal[..HEADER as usize].iter().all(|byte| *byte == 0)
 }
 
-/// Applies the records of a journal. Returns where the last good record ends, and the state.
-fn restore(journal: &[u8], path: &Path) -> std::io::Result<(usize, Lasting)> {
-    let Some(records) = journal.strip_prefix(&header()) else {
+/// Applies the records of a journal. Returns the journal's generation, where the last good record ends, and the state.
+fn restore(journal: &[u8], path: &Path) -> std::io::Result<(u32, usize, Lasting)> {
+    let Some((generation, records)) =
+        journal.split_first_chunk().and_then(|(head, rest)| Some((read_header(head)?, rest)))
+    else {
         let why = format!("{} is no journal of this version; move it away", path.display());
         return Err(std::io::Error::new(ErrorKind::InvalidData, why));
     };
     let mut lasting = Lasting::default();
     let good = replay(records, |record| lasting.apply(&record));
-    Ok((HEADER as usize + good, lasting))
+    Ok((generation, HEADER as usize + good, lasting))
 }
 
-fn header() -> [u8; HEADER as usize] {
+fn header(generation: u32) -> [u8; HEADER as usize] {
     let mut header = [0; HEADER as usize];
     header[..8].copy_from_slice(MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..].copy_from_slice(&generation.to_le_bytes());
     header
+}
+
+/// Gives the generation that a header says; `None` for the header of another version, and if these bytes are no header.
+fn read_header(bytes: &[u8; HEADER as usize]) -> Option<u32> {
+    let generation = u32::from_le_bytes(*bytes.last_chunk().expect("a header has four bytes and more"));
+    (*bytes == header(generation)).then_some(generation)
+}
+
+/// Gives the generation of the journal in this file; `None` if the file has no journal of this version.
+fn generation(file: &File) -> std::io::Result<Option<u32>> {
+    if file.metadata()?.len() < HEADER {
+        return Ok(None);
+    }
+    let mut bytes = [0; HEADER as usize];
+    files::read_all_at(file, &mut bytes, 0).map_err(|e| e.reason())?;
+    Ok(read_header(&bytes))
 }
 
 /// Gives a record as it is in the journal: length, checksum, bytes.

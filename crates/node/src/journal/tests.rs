@@ -90,11 +90,61 @@ fn a_journal_whose_name_another_file_has_gets_it_back() {
     assert!(!journal.wants_compacting());
     // The state after a broker was killed between renaming the new journal and passing its descriptor to the keeper.
     std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
-    std::fs::write(&path, header()).unwrap();
+    std::fs::write(&path, header(0)).unwrap();
     journal.check_name();
     assert!(journal.wants_compacting());
     journal.compact(&lasting).unwrap();
     assert_eq!(reopened(&path).1, lasting);
     journal.check_name();
     assert!(!journal.wants_compacting());
+}
+
+#[test]
+fn a_broker_starts_from_the_later_file_if_its_keeper_does_not_hold_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    journal.append(&workflow(1)).unwrap();
+    lasting.apply(&workflow(1));
+    let held = || File::from(journal.copy().unwrap());
+    let former = held();
+    assert!(Journal::latest(held(), &path).unwrap().1, "the file has the name");
+    drop(journal.compact(&lasting).unwrap());
+    journal.append(&workflow(2)).unwrap();
+    lasting.apply(&workflow(2));
+    // The keeper has only the former file, because it had no descriptor left for the new one.
+    let (file, is_held) = Journal::latest(former.try_clone().unwrap(), &path).unwrap();
+    assert!(!is_held);
+    let (mut journal, again) = Journal::recover(file, &path).unwrap();
+    assert_eq!(again, lasting);
+    // The next compacted file is later than both.
+    let third = File::from(journal.compact(&lasting).unwrap());
+    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1);
+    assert!(!Journal::latest(former.try_clone().unwrap(), &path).unwrap().1);
+    for other in [&b""[..], b"short", &[0; 4096], b"a letter to the editor, which is long enough"] {
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, other).unwrap();
+        assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "{other:?}");
+    }
+    std::fs::write(&path, header(1)).unwrap();
+    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "an earlier journal");
+    std::fs::remove_file(&path).unwrap();
+    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "no file has the name");
+}
+
+#[test]
+fn a_journal_without_its_name_is_compacted_until_that_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    journal.append(&workflow(1)).unwrap();
+    lasting.apply(&workflow(1));
+    std::fs::remove_file(&path).unwrap();
+    journal.check_name();
+    // A folder has the name of the new file, so the new file cannot be made.
+    std::fs::create_dir(path.with_extension("new")).unwrap();
+    assert!(journal.compact(&lasting).is_err());
+    assert!(journal.wants_compacting());
+    std::fs::remove_dir(path.with_extension("new")).unwrap();
+    journal.compact(&lasting).unwrap();
+    assert!(!journal.wants_compacting());
+    assert_eq!(reopened(&path).1, lasting);
 }
