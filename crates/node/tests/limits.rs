@@ -155,6 +155,26 @@ fn a_compacted_journal_counts_although_the_keeper_had_no_descriptor_for_it() {
     daemon.stop();
 }
 
+/// The keeper had no descriptor left for a region's memory, so the next broker of the same keeper does not have it.
+#[test]
+fn what_the_keeper_had_no_descriptor_for_is_given_to_the_next_broker_by_its_members() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let limit = starve(daemon.keeper.id(), 0);
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    set_limit(daemon.keeper.id(), limit);
+    for _ in 0..2 {
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        let other = daemon.session();
+        assert_eq!(other.region("frames", Mode::OpenOnly, 0, LONG).unwrap().id(), region.id());
+        other.close().unwrap();
+    }
+    drop(region);
+    session.close().unwrap();
+    daemon.stop();
+}
+
 #[test]
 fn an_item_whose_copy_lacks_a_descriptor_can_be_opened_later() {
     let daemon = Daemon::start();

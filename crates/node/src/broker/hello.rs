@@ -167,7 +167,7 @@ impl Broker {
             member,
             resumed,
             admin: endpoint == MAIN_ENDPOINT,
-            incarnation: self.limits.incarnation,
+            incarnation: self.offers,
             run,
             rank: known.rank,
             task: known.task.clone(),

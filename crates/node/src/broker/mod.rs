@@ -77,6 +77,8 @@ pub struct Limits {
     pub hello_ms: u64,
     /// A number that differs for each keeper. If it has changed, the descriptors of the former keeper are lost.
     pub incarnation: u64,
+    /// A number that differs for each broker. The first broker of a keeper has the keeper's number.
+    pub start: u64,
     /// The roll and the namespace by which this daemon proves deaths.
     pub era: ProofScope,
     /// The calendar time at which the broker's clock was 0, in milliseconds since 1970. It is only shown to people.
@@ -98,6 +100,7 @@ impl Default for Limits {
             members: 3072,
             hello_ms: 5_000,
             incarnation: 1,
+            start: 1,
             era: ProofScope::default(),
             began_ms: 0,
             pid: 0,
@@ -151,6 +154,10 @@ pub struct Broker {
     /// The segments whose descriptors were lost with the keeper. A member that has such a segment may offer it again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
+    /// The number that a welcome tells a member. A member that knows another number offers the daemon everything that it
+    /// has. It is the keeper's number, or this broker's own number if the keeper did not have all descriptors when the
+    /// broker started, because there was no room for one in the keeper.
+    offers: u64,
     /// The endpoints whose listening sockets were lost with the keeper. No launcher has made these endpoints again yet.
     deaf: BTreeSet<u64>,
     waits: Waits,
@@ -188,6 +195,7 @@ impl Broker {
     ) -> (Self, Vec<Effect>) {
         let site = limits.site.clone().map(|limits| site::Site::new(limits, now));
         let mut broker = Self {
+            offers: limits.incarnation,
             limits,
             lasting,
             now,
@@ -220,6 +228,9 @@ impl Broker {
             effects: Vec::new(),
         };
         broker.recover(base, held, listening);
+        if !broker.lost.is_empty() || !broker.deaf.is_empty() || broker.pages.has_lost() {
+            broker.offers = broker.limits.start;
+        }
         broker.drop_mirrors();
         broker.recover_site();
         broker.look_for_moving();

@@ -38,6 +38,11 @@ impl Pages {
         self.lost.remove(&page);
     }
 
+    /// Tells whether any page is lost.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
     /// Tells whether this page is lost.
     pub fn is_lost(&self, page: SegmentId) -> bool {
         self.lost.contains(&page)

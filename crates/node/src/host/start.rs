@@ -45,7 +45,7 @@ pub(super) fn start<'a>(
         detached,
         folder,
         roll,
-        ..
+        has_served,
     } = held;
     let (journal, is_held) = Journal::latest(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
@@ -56,7 +56,7 @@ pub(super) fn start<'a>(
     let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
-    let mut limits = limits(options, incarnation, era);
+    let mut limits = limits(options, incarnation, has_served, era);
     let membership = match &options.site {
         Some(site) => {
             Some(super::site::join(site, incarnation, (&place.journal, &place.socket), lasting.next_segment)?)
@@ -136,7 +136,7 @@ fn same_era(mut journal: Journal, lasting: Lasting, era: &ProofScope) -> Result<
     Ok((journal, Lasting::default()))
 }
 
-fn limits(options: &ServeOptions, incarnation: u64, era: ProofScope) -> Limits {
+fn limits(options: &ServeOptions, incarnation: u64, has_served: bool, era: ProofScope) -> Limits {
     // A segment takes one descriptor, a connection takes one, and a member takes one more. The limits leave a part of
     // the process's descriptors free, because some are needed for a short time.
     let descriptors = child::raise_descriptor_limit();
@@ -147,6 +147,7 @@ fn limits(options: &ServeOptions, incarnation: u64, era: ProofScope) -> Limits {
         segments: (descriptors / 4).max(16),
         connections: (options.connections as u64).min(descriptors / 2).max(16) as usize,
         incarnation,
+        start: if has_served { crate::id_base() } else { incarnation },
         era,
         began_ms: clock::since_1970_ns() / 1_000_000,
         pid: std::process::id(),

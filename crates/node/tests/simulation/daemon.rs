@@ -35,6 +35,7 @@ impl World {
             assert_eq!(again, lasting, "a compacted journal says something else");
             self.journal = snapshot.iter().map(encode).collect();
         }
+        self.starts += 1;
         let limits = Limits {
             uid: 5,
             memory: MEMORY,
@@ -42,6 +43,7 @@ impl World {
             connections: 64,
             members: 20,
             incarnation: self.incarnation,
+            start: self.starts,
             ..Limits::default()
         };
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);

@@ -40,6 +40,8 @@ pub struct World {
     /// The copies of items that are in progress: for each the item and the target file.
     pub copies: Vec<(SegmentId, SegmentId)>,
     pub incarnation: u64,
+    /// A number that differs for each broker, and from each number of a keeper.
+    pub starts: u64,
     /// The last simulated inode number that was given to a piece of memory.
     pub last_number: u64,
     /// If set: the number of effects that are still carried out before the broker is killed.
@@ -70,6 +72,7 @@ impl World {
             page_endpoints: BTreeMap::new(),
             copies: Vec::new(),
             incarnation: 1,
+            starts: 1 << 32,
             last_number: 0,
             fuse: None,
             next_pipe: 1,
