@@ -75,6 +75,11 @@ impl Bench {
         self.perform(effects);
     }
 
+    /// Loses all descriptors, as if the keeper had died.
+    pub fn lose_all(&mut self) {
+        self.held.clear();
+    }
+
     /// Connects a new member of this task.
     pub fn join(&mut self, connection: Connection, endpoint: u64, task: &str, rank: u32) -> Option<MemberId> {
         self.hello(connection, endpoint, task, rank, MemberId::NONE)
@@ -113,14 +118,19 @@ impl Bench {
 
     /// Sends a request. Returns the request's number.
     pub fn say(&mut self, connection: Connection, request: &Request) -> u64 {
-        self.number += 1;
-        let number = if request.wants_answer() { self.number } else { 0 };
         let descriptors = match request {
             Request::MakeEndpoint { .. } | Request::Listen { .. } => vec![Descriptor::Listener],
             _ => vec![],
         };
+        self.say_with(connection, request, &descriptors)
+    }
+
+    /// Sends a request with descriptors. Returns the request's number.
+    pub fn say_with(&mut self, connection: Connection, request: &Request, descriptors: &[Descriptor]) -> u64 {
+        self.number += 1;
+        let number = if request.wants_answer() { self.number } else { 0 };
         let message = request.encode(number, 0);
-        self.event(Event::Message { connection, bytes: Some(&message), descriptors: &descriptors });
+        self.event(Event::Message { connection, bytes: Some(&message), descriptors });
         number
     }
 
@@ -174,6 +184,7 @@ impl Bench {
                     self.copies.push((item, to));
                 }
                 Effect::FetchItem { to, .. } => drop(self.held.insert(to)),
+                Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Site(SiteOrder::Claim(name)) => {
                     self.event(Event::Site(SiteEvent::Claimed { name, outcome: Claimed::Ours }));

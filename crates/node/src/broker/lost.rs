@@ -12,6 +12,7 @@
 use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
+use super::waits::Key;
 use super::{Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, Requester, text};
 
 /// How long a request waits for lost memory before it fails with the name of the member that may have the memory.
@@ -60,6 +61,9 @@ impl Broker {
         self.answer(asker, &Answer::Done { value: 1 });
         if !self.is_lost(segment) {
             self.wake_waiting(segment);
+        }
+        if let Some(item) = self.lasting.items.files.get(&segment).copied() {
+            self.serve_waiting(item);
         }
     }
 
@@ -130,15 +134,15 @@ impl Broker {
                 self.item_lost(lost);
                 continue;
             }
-            let segment = lost;
-            let Some(found) = self.lasting.segments.get(&segment) else { continue };
-            let key = (found.workflow, found.kind, found.name.clone());
-            self.take_name(segment, Cause::NONE);
-            for waits in self.waits.queue_for_memory(&key) {
-                if let Some((member, request)) = self.unpark(waits).and_then(|parked| parked.again) {
-                    self.again.push_back((waits, member, request));
-                }
-            }
+            self.take_name(lost, Cause::NONE);
+        }
+    }
+
+    /// Lets the requests that wait for lost memory of this name be served again, because the name is free.
+    pub(super) fn end_waits_for_memory(&mut self, key: &Key) {
+        for waits in self.waits.queue_for_memory(key) {
+            let asked = self.unpark(waits).and_then(|parked| parked.asked_again(self.now));
+            self.again.extend(asked.map(|(member, request)| (waits, member, request)));
         }
     }
 
@@ -147,13 +151,14 @@ impl Broker {
         let found = self.lasting.segments.get(&lost);
         self.lasting.members.iter().filter_map(move |(member, known)| {
             let found = found?;
-            let listed = self.listed.contains(member);
+            // A member that has listed what it has open may have offered the memory in vain, for example because the
+            // broker had no descriptor left. It offers the memory again.
+            let holds = !self.listed.contains(member) || self.open_segments.has(lost, *member);
             let may = match &found.series {
                 // Only the publisher of a series may offer the series' lost pool.
-                Some(series) => series.publisher == *member && !listed,
+                Some(series) => series.publisher == *member && holds,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
-                    let holds = !listed || self.open_segments.has(lost, *member);
                     near && holds && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
                 }
             };
@@ -177,5 +182,133 @@ impl Broker {
             [one, others @ ..] => format!("{}, or one of {} others that may have it", self.who(*one), others.len()),
         };
         format!("{} '{}' waits to be offered again after the daemon's end by {who}", key.1.word(), key.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossdock_layout::wire::{InUse, ItemLevel, ItemRequest, OpenMode};
+
+    use super::*;
+    use crate::broker::bench::{Bench, status};
+    use crate::broker::{Event, Limits};
+
+    const POOL: Descriptor = Descriptor::Pool { size: 8192, number: 7 };
+    const NAME: &str = "s";
+
+    fn publish(bench: &mut Bench) -> SegmentId {
+        let name = NAME.to_owned();
+        let publish = Request::Publish { size: 8192, reserved: 8192, attribute: 0, observers: 4, name };
+        let number = bench.say_with(1, &publish, &[POOL]);
+        match bench.answer(1, number) {
+            Some(Answer::Done { value }) => SegmentId(value),
+            other => panic!("not published: {other:?}"),
+        }
+    }
+
+    fn open(mode: OpenMode, wait_ms: u64) -> Request {
+        let (kind, access) = (SegmentKind::Region, Rights::WRITE);
+        let name = "r".to_owned();
+        Request::Open { kind, mode, access, size: 8192, reserve: 0, attribute: 0, wait_ms, persistent: false, name }
+    }
+
+    /// Makes the next daemon, after the keeper's death.
+    fn next_daemon(bench: &mut Bench) {
+        bench.lose_all();
+        bench.restart();
+    }
+
+    fn text_of(answer: Option<Answer>) -> String {
+        match answer {
+            Some(Answer::Failed { text, .. }) => text,
+            other => panic!("no error, but {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_publisher_that_offered_its_pool_in_vain_keeps_the_name_and_offers_again() {
+        let mut bench = Bench::new(Limits::default());
+        let publisher = bench.join(1, MAIN_ENDPOINT, "p", 0).unwrap();
+        let series = publish(&mut bench);
+        next_daemon(&mut bench);
+        bench.hello(101, MAIN_ENDPOINT, "p", 0, publisher);
+        // The host has no descriptor left for the pool that the publisher offers, so the broker does not see the offer.
+        bench.say(101, &Request::Hold { segment: series, count: 1 });
+        bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });
+        assert!(bench.broker.is_named(series));
+        let number = bench.say_with(101, &Request::Offer { segment: series }, &[POOL]);
+        assert_eq!(bench.answer(101, number), Some(Answer::Done { value: 1 }));
+        assert!(bench.broker.is_named(series) && !bench.broker.is_lost(series));
+    }
+
+    #[test]
+    fn who_waits_for_a_lost_cooperative_item_gets_it_when_it_is_offered() {
+        let mut bench = Bench::new(Limits::default());
+        let owner = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        let item = bench.create(1, "x", ItemLevel::Cooperative);
+        let file = bench.broker.lasting().items.all[&item].file;
+        next_daemon(&mut bench);
+        bench.join(2, MAIN_ENDPOINT, "b", 0);
+        let access = |wait_ms| ItemRequest::Access { read: false, wait_ms, keys: vec!["x".into()] };
+        let refused = bench.ask_item(2, access(0));
+        assert_eq!(status(refused.clone()), Some(Status::Busy));
+        assert!(text_of(refused).contains("offered again"), "the error names the member that may have the item");
+        let late = bench.say(2, &Request::Item(access(50)));
+        bench.tick(50);
+        assert_eq!(status(bench.answer(2, late)), Some(Status::Busy));
+        let waiting = bench.say(2, &Request::Item(access(30_000)));
+        assert_eq!(bench.answer(2, waiting), None);
+        bench.hello(101, MAIN_ENDPOINT, "a", 0, owner);
+        let size = bench.broker.lasting().segments[&file].size;
+        let memory = Descriptor::Memory { size, number: 1 };
+        bench.say_with(101, &Request::Offer { segment: file }, &[memory]);
+        assert!(matches!(bench.answer(2, waiting), Some(Answer::Item(given)) if given.item == item));
+    }
+
+    #[test]
+    fn an_observer_that_waits_for_a_lost_series_learns_who_may_have_it() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "p", 0);
+        publish(&mut bench);
+        next_daemon(&mut bench);
+        bench.join(2, MAIN_ENDPOINT, "o", 0);
+        let observe = Request::Observe { wait_ms: 100, former: false, name: NAME.into() };
+        let number = bench.say(2, &observe);
+        bench.tick(100);
+        let answer = bench.answer(2, number);
+        assert_eq!(status(answer.clone()), Some(Status::Busy));
+        let text = text_of(answer);
+        assert!(text.contains("task 'p'") && !text.contains("--former"), "{text}");
+    }
+
+    #[test]
+    fn who_waits_for_lost_memory_is_served_as_soon_as_its_name_is_removed() {
+        let mut bench = Bench::new(Limits::default());
+        bench.join(1, MAIN_ENDPOINT, "a", 0);
+        bench.ask(1, open(OpenMode::CreateOnly, 0));
+        next_daemon(&mut bench);
+        bench.join(2, MAIN_ENDPOINT, "b", 0);
+        let waiting = bench.say(2, &open(OpenMode::OpenOrCreate, 10_000));
+        assert_eq!(bench.answer(2, waiting), None);
+        bench.join(3, MAIN_ENDPOINT, "c", 0);
+        let name = "r".to_owned();
+        let removed = bench.ask(3, Request::Remove { kind: SegmentKind::Region, in_use: InUse::Force, name });
+        assert_eq!(status(removed), None);
+        assert!(matches!(bench.answer(2, waiting), Some(Answer::Segment { .. })));
+    }
+
+    #[test]
+    fn who_waited_for_lost_memory_waits_no_longer_than_it_asked_for() {
+        let mut bench = Bench::new(Limits::default());
+        let owner = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        bench.ask(1, open(OpenMode::CreateOnly, 0));
+        next_daemon(&mut bench);
+        bench.join(2, MAIN_ENDPOINT, "b", 0);
+        let waiting = bench.say(2, &open(OpenMode::OpenOnly, 10_000));
+        bench.tick(9_000);
+        bench.event(Event::ProcessDied { member: owner });
+        assert_eq!(bench.answer(2, waiting), None, "the name is free, and the request waits for a new region");
+        bench.tick(1_000);
+        assert_eq!(status(bench.answer(2, waiting)), Some(Status::TimedOut));
     }
 }

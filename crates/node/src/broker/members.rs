@@ -244,6 +244,13 @@ impl Broker {
             return self.fail(asker, Status::Busy, text);
         }
         let (workflow, kind, name) = &parked.key;
+        let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
+        let asker = Requester { connection, member: MemberId::NONE, number, opcode };
+        let found = self.lasting.names.get(&parked.key).copied();
+        if found.is_some_and(|segment| self.is_lost(segment)) {
+            let text = self.why_lost(&parked.key);
+            return self.fail(asker, Status::Busy, text);
+        }
         let lost = self.departed_with(*workflow, *kind, name);
         let workflow = self.lasting.workflows.get(workflow).map_or("", |w| &w.name);
         // The text does not say how long the caller waited: the caller may have waited in several requests, and only
@@ -252,11 +259,9 @@ impl Broker {
             "{} '{name}' of workflow '{workflow}' was not made before the deadline; is the task that makes it running?{lost}",
             kind.word()
         );
-        let former = *kind == SegmentKind::Series && self.lasting.names.contains_key(&parked.key);
+        let former = *kind == SegmentKind::Series && found.is_some();
         let text =
             if former { text + " (A former run's is there: ask for that one explicitly, `--former`)" } else { text };
-        let opcode = if *kind == SegmentKind::Series { 42 } else { 2 };
-        let asker = Requester { connection, member: MemberId::NONE, number, opcode };
         self.fail(asker, Status::TimedOut, text);
     }
 

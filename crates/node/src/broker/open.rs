@@ -250,7 +250,9 @@ impl Broker {
         let key = (found.workflow, found.kind, found.name.clone());
         for waits in self.waits.queue(&key) {
             let Some(parked) = self.unpark(waits) else { continue };
-            if let Some((member, request)) = parked.again {
+            let deadline = parked.deadline;
+            let access = parked.access;
+            if let Some((member, request)) = parked.asked_again(self.now) {
                 self.again.push_back((waits, member, request));
                 continue;
             }
@@ -260,13 +262,13 @@ impl Broker {
             if key.1 == SegmentKind::Series {
                 // Each of these observers may need a new pin page, and the host makes one page at a time. So the
                 // requests are served one after another.
-                let wait_ms = parked.deadline.saturating_sub(self.now);
+                let wait_ms = deadline.saturating_sub(self.now);
                 let request = Request::Observe { wait_ms, former: true, name: key.2.clone() };
                 self.again.push_back((waits, member, request));
                 continue;
             }
             let asker = Requester { connection: waits.0, member, number: waits.1, opcode: 2 };
-            self.give(asker, segment, opened(rights, parked.access, key.1));
+            self.give(asker, segment, opened(rights, access, key.1));
         }
     }
 

@@ -148,7 +148,8 @@ impl Broker {
     /// Removes a segment's name, so that the name is free immediately. The segment's memory counts against the quota
     /// until the last member has closed the segment.
     pub(super) fn take_name(&mut self, segment: SegmentId, cause: Cause) {
-        let Some(workflow) = self.lasting.segments.get(&segment).map(|s| s.workflow) else { return };
+        let Some(found) = self.lasting.segments.get(&segment) else { return };
+        let (workflow, key) = (found.workflow, (found.workflow, found.kind, found.name.clone()));
         let away = self.away(workflow);
         away.into_iter().for_each(|member| self.open_segments.assume(segment, member, 1));
         let holders = self.open_segments.of(segment).collect();
@@ -162,6 +163,7 @@ impl Broker {
         }
         self.forget_slots(segment);
         self.release_if_unused(segment);
+        self.end_waits_for_memory(&key);
     }
 
     /// Gives the members whose connections are lost, and which may have segments of this workflow open. When such a

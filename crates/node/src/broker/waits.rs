@@ -23,6 +23,18 @@ pub(super) struct WaitingRequest {
     pub again: Option<(MemberId, Request)>,
 }
 
+impl WaitingRequest {
+    /// For a request that waited for lost memory: gives its member, and the request as it is served again. It waits no
+    /// longer than until its first deadline.
+    pub fn asked_again(self, now: u64) -> Option<(MemberId, Request)> {
+        let (member, mut request) = self.again?;
+        if let Request::Open { wait_ms, .. } = &mut request {
+            *wait_ms = (*wait_ms).min(self.deadline.saturating_sub(now));
+        }
+        Some((member, request))
+    }
+}
+
 /// What is to happen at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {

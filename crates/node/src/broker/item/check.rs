@@ -123,7 +123,12 @@ impl Broker {
                     let ready = items.find(|item| self.could_have(**item, WaitPurpose::Reading, wait.asker.member));
                     assert_eq!(ready, None, "request {number} waits for an item that it could read");
                 }
-                WaitPurpose::Owning => {}
+                // A cooperative item is given to every task that asks for it, unless its memory was lost.
+                WaitPurpose::Owning => {
+                    let mut items = wait.keys.iter().filter_map(|key| self.key(wait.workflow, key));
+                    let ready = items.find(|item| self.has_at_once(*item, wait.asker.member));
+                    assert_eq!(ready, None, "request {number} waits for a cooperative item that it could have");
+                }
             }
         }
     }

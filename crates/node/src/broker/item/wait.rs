@@ -39,7 +39,9 @@ impl Broker {
             }
         }
         let what = if read { WaitPurpose::Reading } else { WaitPurpose::Owning };
-        let ready = items.into_iter().find(|item| self.could_have(*item, what, asker.member));
+        // An item that needs no proof comes first: the proof of another one may fail.
+        let at_once = items.iter().copied().find(|item| !read && self.has_at_once(*item, asker.member));
+        let ready = at_once.or_else(|| items.into_iter().find(|item| self.could_have(*item, what, asker.member)));
         if ready.is_none() && wait_ms == 0 && !abroad {
             return Err(self.not_yet(&keys, workflow, read));
         }
@@ -89,6 +91,24 @@ impl Broker {
         }
     }
 
+    /// Tells whether this member can have the item without a proof, because the item is cooperative.
+    pub(super) fn has_at_once(&self, item: SegmentId, member: MemberId) -> bool {
+        let is_cooperative =
+            self.lasting.items.all.get(&item).is_some_and(|found| found.level == ItemLevel::Cooperative);
+        is_cooperative && self.could_have(item, WaitPurpose::Owning, member)
+    }
+
+    /// Tells whether the item's memory was lost with the keeper and was not offered again yet.
+    pub(super) fn is_item_lost(&self, item: SegmentId) -> bool {
+        self.lasting.items.all.get(&item).is_some_and(|found| self.lost.contains(&found.file))
+    }
+
+    /// Gives the error for a request for an item whose memory was lost.
+    fn lost_item(&self, item: SegmentId) -> Refusal {
+        let found = &self.lasting.items.all[&item];
+        (Status::Busy, self.why_lost(&(found.workflow, SegmentKind::Item, found.key.clone())))
+    }
+
     /// Gives the error for a request that cannot be served now, and whose member asked not to wait.
     pub(super) fn not_yet(&self, keys: &[String], workflow: u64, read: bool) -> Refusal {
         let mut found = keys.iter().filter_map(|k| self.key(workflow, k));
@@ -97,6 +117,7 @@ impl Broker {
                 let lost = self.departed_with(workflow, SegmentKind::Item, &keys[0]);
                 (Status::NotFound, format!("there is no item '{}'{lost}", keys[0]))
             }
+            Some(item) if self.is_item_lost(item) => self.lost_item(item),
             Some(item) => {
                 let whose = self.whose(item, &self.lasting.items.all[&item]);
                 let why = if read { "it is not shared: " } else { "" };
@@ -255,6 +276,10 @@ impl Broker {
                 _ => text,
             };
             return self.fail(wait.asker, Status::TimedOut, text);
+        }
+        if let Some(item) = found.filter(|item| self.is_item_lost(*item)) {
+            let (status, text) = self.lost_item(item);
+            return self.fail(wait.asker, status, text);
         }
         let what = if wait.what == WaitPurpose::Reading { "shared" } else { "given" };
         let task = self.party(wait.asker.member).map_or_else(String::new, |p| p.to_string());
