@@ -4,15 +4,18 @@
 
 mod support;
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Item, ItemOptions, Session};
+use crossdock_layout::SegmentId;
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Request};
 use crossdock_os::tmpfs::Folder;
 use rustix::fs::{Mode, OFlags};
-use support::Daemon;
+use support::{Daemon, Raw, set_limit, starve};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 const NOT_PERMITTED: i32 = 1;
@@ -86,6 +89,66 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     assert_eq!(a.find_item("k").unwrap().copies, 0);
     item.destroy().unwrap();
     drop((a, b));
+    daemon.stop();
+}
+
+/// The keeper had no descriptor left for the door through which the owner opened the item. After the broker's death, nobody
+/// can shut this door, so the next owner gets a copy of the item.
+#[test]
+fn an_item_whose_owners_door_the_keeper_could_not_keep_is_copied_for_the_next_owner() {
+    if !has_doors() {
+        return crossdock_os::testing::skip("doors");
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    a.create_item("k", &ItemOptions::bytes(5000)).unwrap().transfer("b").unwrap();
+    let limit = starve(daemon.keeper.id(), 0);
+    let item = b.access_item("k", LONG).unwrap();
+    // The keeper reads what the broker has sent.
+    std::thread::sleep(Duration::from_millis(200));
+    set_limit(daemon.keeper.id(), limit);
+    let path = path_of(&item);
+    let former = a.find_item("k").unwrap().file;
+    daemon.kill_broker();
+    item.transfer("a").unwrap();
+    let mut item = a.access_item("k", LONG).unwrap();
+    assert_ne!(a.find_item("k").unwrap().file, former, "the next owner has another file");
+    item.bytes_mut()[0] = 7;
+    if let Ok(file) = File::open(format!("/proc/self/fd/{}", path.as_raw_fd())) {
+        let mut seen = [0];
+        assert!(file.read_at(&mut seen, 0).is_err() || seen == [0], "the former owner reads the next owner's bytes");
+    }
+    item.destroy().unwrap();
+    drop((a, b));
+    daemon.stop();
+}
+
+/// A member that connects again and again, and each time opens its item again, gets the same door each time.
+#[test]
+fn an_owner_that_connects_and_opens_its_item_again_and_again_takes_no_more_descriptors() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let daemon = Daemon::start();
+    let mut raw = Raw::connect(&daemon.socket());
+    let Some((Answer::Welcome { member, .. }, _papers)) = raw.ask(&Raw::hello_message(3)) else { panic!() };
+    let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+    let create = ItemRequest::Create { size: 5000, level, on_death, key: "k".into() };
+    let Some((Answer::Item(given), _)) = raw.ask(&Request::Item(create)) else { panic!() };
+    let item = given.item;
+    let count = |process: u32| std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let before = [daemon.keeper.id(), daemon.broker()].map(count);
+    for round in 0..100 {
+        let (again, _) = Raw::greet(&daemon.socket(), &Raw::hello_again(3, member));
+        raw = again.number_from(1000 + 10 * round);
+        for listed in [item, SegmentId(0)] {
+            assert!(raw.send(&Request::Item(ItemRequest::Hold { item: listed }).encode(0, 0), &[]));
+        }
+        let opened = raw.ask(&Request::Item(ItemRequest::Reopen { item }));
+        assert!(matches!(opened, Some((Answer::Item(_), _))), "{opened:?}");
+    }
+    let after = [daemon.keeper.id(), daemon.broker()].map(count);
+    assert!(after[0] <= before[0] + 4 && after[1] <= before[1] + 4, "{before:?} descriptors became {after:?}");
+    drop(raw);
     daemon.stop();
 }
 

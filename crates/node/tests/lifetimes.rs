@@ -118,6 +118,35 @@ fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_member
     daemon.stop();
 }
 
+/// The files of a daemon are removed while it runs, and another daemon begins at the same path.
+#[test]
+fn a_daemon_whose_files_were_removed_leaves_those_of_the_next_daemon_alone() {
+    let mut former = Daemon::start();
+    for file in std::fs::read_dir(former.folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let mut next = spawn(&former.socket(), &[]);
+    let session = newcomer(&former);
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    former.kill_broker();
+    until("the former daemon has another broker", || !children(former.keeper.id()).is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    for broker in children(next.id()) {
+        kill(broker, "KILL");
+    }
+    assert_eq!(session.list().unwrap().segments.iter().map(|s| s.id).collect::<Vec<_>>(), [region.id()]);
+    kill(former.keeper.id(), "TERM");
+    assert!(former.keeper.wait().unwrap().success());
+    let other = newcomer(&former);
+    assert_eq!(other.region("frames", Mode::OpenOnly, 0, None).unwrap().id(), region.id());
+    drop(region);
+    session.close().unwrap();
+    other.close().unwrap();
+    kill(next.id(), "TERM");
+    assert!(next.wait().unwrap().success());
+    assert_eq!(std::fs::read_dir(former.folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_daemon_that_never_served_leaves_nothing() {
     let folder = Daemon::folder();

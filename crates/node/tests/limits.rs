@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, Contents, ItemLevel, ItemOptions, Mode, OnDeath, Session, Status};
 use crossdock_layout::Rights;
 use crossdock_layout::wire::{Answer, OpenMode, Request, SegmentKind};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use support::{Daemon, Raw, children, kill, open, spawn, until};
+use support::{Daemon, Raw, children, kill, open, set_limit, spawn, starve, until};
 
 #[test]
 fn ten_thousand_connections_leave_the_daemon_serving() {
@@ -102,21 +101,6 @@ fn without_descriptors_the_daemon_refuses_does_not_spin_and_recovers() {
     keeper.wait().unwrap();
 }
 
-/// Limits the descriptors of a process so that it can open only `free` more. Returns the limit that the process had
-/// before.
-fn starve(process: u32, free: usize) -> Rlimit {
-    let names = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
-    let open: Vec<u64> = names.map(|name| name.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
-    let limit = (0..).filter(|number| !open.contains(number)).nth(free);
-    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    set_limit(process, Rlimit { current: limit, maximum })
-}
-
-/// Sets the limit of a process's descriptors. Returns the limit that the process had before.
-fn set_limit(process: u32, limit: Rlimit) -> Rlimit {
-    prlimit(Pid::from_raw(process as i32), Resource::Nofile, limit).unwrap()
-}
-
 fn task(daemon: &Daemon, name: &str) -> Session {
     Session::connect(&ConnectOptions { task: Some(name.into()), ..daemon.options() }).unwrap()
 }
@@ -162,6 +146,8 @@ fn what_the_keeper_had_no_descriptor_for_is_given_to_the_next_broker_by_its_memb
     let session = daemon.session();
     let limit = starve(daemon.keeper.id(), 0);
     let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    // The keeper reads what the broker has sent.
+    std::thread::sleep(Duration::from_millis(200));
     set_limit(daemon.keeper.id(), limit);
     for _ in 0..2 {
         daemon.kill_broker();
@@ -172,6 +158,57 @@ fn what_the_keeper_had_no_descriptor_for_is_given_to_the_next_broker_by_its_memb
     }
     drop(region);
     session.close().unwrap();
+    daemon.stop();
+}
+
+/// No broker can start while the keeper has no descriptor left.
+#[test]
+fn a_keeper_without_descriptors_keeps_what_it_has_until_it_can_start_a_broker() {
+    let mut daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    a.create_item("x", &ItemOptions::bytes(8192)).unwrap().transfer("b").unwrap();
+    let limit = starve(daemon.keeper.id(), 0);
+    daemon.kill_broker();
+    std::thread::sleep(Duration::from_secs(8));
+    assert_eq!(daemon.keeper.try_wait().unwrap(), None, "the keeper still has the item");
+    set_limit(daemon.keeper.id(), limit);
+    b.access_item("x", LONG).unwrap().destroy().unwrap();
+    a.close().unwrap();
+    b.close().unwrap();
+    daemon.stop();
+}
+
+/// The keeper has no descriptor left for the files of items, one of which the daemon copies for the next owner.
+#[test]
+fn items_that_the_keeper_had_no_descriptor_for_outlive_the_broker() {
+    let daemon = Daemon::start();
+    let (a, b) = (task(&daemon, "a"), task(&daemon, "b"));
+    let limit = starve(daemon.keeper.id(), 0);
+    let mut kept = a.create_item("kept", &ItemOptions::bytes(8192)).unwrap();
+    kept.bytes_mut().fill(7);
+    let mut given = a.create_item("given", &ItemOptions::bytes(8192)).unwrap();
+    given.bytes_mut().fill(8);
+    given.transfer("b").unwrap();
+    let strict = ItemOptions { level: ItemLevel::Strict, ..ItemOptions::bytes(8192) };
+    let mut copied = a.create_item("copied", &strict).unwrap();
+    copied.bytes_mut().fill(9);
+    copied.transfer("b").unwrap();
+    // The keeper reads what the broker has sent.
+    std::thread::sleep(Duration::from_millis(200));
+    set_limit(daemon.keeper.id(), limit);
+    for _ in 0..2 {
+        daemon.kill_broker();
+        daemon.wait_until_up();
+        a.list().unwrap();
+    }
+    kept.transfer("b").unwrap();
+    for (key, byte) in [("kept", 7), ("given", 8), ("copied", 9)] {
+        let item = b.access_item(key, LONG).unwrap();
+        assert!(item.bytes().iter().all(|found| *found == byte), "{key}");
+        item.destroy().unwrap();
+    }
+    a.close().unwrap();
+    b.close().unwrap();
     daemon.stop();
 }
 

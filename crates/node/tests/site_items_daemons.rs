@@ -278,6 +278,24 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     drop(two.access_item("k", PATIENCE).unwrap());
 }
 
+/// As in the test above, but the end is gone because the broker, whose process used it, was killed.
+#[test]
+fn an_item_waits_for_a_task_whose_port_on_this_node_was_lost_with_the_broker() {
+    let nodes = site();
+    let (one, two) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
+    let options = ItemOptions { on_death: OnDeath::Return, ..ItemOptions::bytes(100) };
+    one.create_item("k", &options).unwrap().transfer("two").unwrap();
+    let consumer = one.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
+    let producer = two.port("p", End::Producer, &PortOptions::default(), PATIENCE).unwrap();
+    let stands_there = || one.list().unwrap().members.iter().any(|member| member.task == "two");
+    until("the daemon has the task's end", stands_there);
+    nodes[0].kill_broker();
+    until("that end is gone", || !stands_there());
+    assert_eq!(one.find_item("k").unwrap().owner, Party::task("two"));
+    drop(two.access_item("k", PATIENCE).unwrap());
+    drop((consumer, producer));
+}
+
 /// Two tasks pass an item back and forth between two nodes. Meanwhile tasks on all three nodes must find the item at
 /// every moment.
 #[test]

@@ -280,6 +280,11 @@ pub fn make(path: &Path, mode: u32) -> OsResult<OwnedFd> {
     open_to_write(path, OFlags::CREATE | OFlags::EXCL, mode)
 }
 
+/// Opens a file for reading and writing. The file must exist.
+pub fn open_to_change(path: &Path) -> OsResult<OwnedFd> {
+    open_to_write(path, OFlags::empty(), 0)
+}
+
 fn open_to_write(path: &Path, how: OFlags, mode: u32) -> OsResult<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | how;
     sys::fs::open(path, flags, Mode::from_raw_mode(mode)).context("open", || path.display().to_string())

@@ -83,9 +83,6 @@ pub struct Limits {
     pub era: ProofScope,
     /// The calendar time at which the broker's clock was 0, in milliseconds since 1970. It is only shown to people.
     pub began_ms: u64,
-    /// The process id of the broker itself. Members with this process id belong to the daemon, and use ports for tasks
-    /// of other nodes.
-    pub pid: u32,
     /// The site to which this daemon belongs, if any.
     pub site: Option<SiteLimits>,
 }
@@ -103,7 +100,6 @@ impl Default for Limits {
             start: 1,
             era: ProofScope::default(),
             began_ms: 0,
-            pid: 0,
             site: None,
         }
     }

@@ -1,7 +1,7 @@
 //! Doors: the mounts through which processes open items' files ([`crossdock_os::tmpfs::door`]), and the user of each
 //! door.
 //!
-//! Each connection that owns an item has its own door to the item's file. All readers of a file share one door. A door
+//! Each member that owns an item has its own door to the item's file. All readers of a file share one door. A door
 //! is open from the time when its user gets the file until the file is next proved. The kernel is asked for a proof
 //! only after all doors are shut. The keeper gets every door before a task uses the door. So if this broker is killed,
 //! the next one can shut the door.
@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 
+use crossdock_layout::MemberId;
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::tmpfs::door::{Door, Gate};
 use crossdock_os::{Access, OsResult, child};
@@ -22,8 +23,8 @@ const PART: u64 = 8;
 /// The members or tasks that use a door to an item's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoorUser {
-    /// The member at the other end of this connection.
-    Connection(u64),
+    /// The member that owns the item.
+    Owner(MemberId),
     /// All tasks that may read the shared item.
     Readers,
     /// A task to which a former broker gave the file.

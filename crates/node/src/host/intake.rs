@@ -49,7 +49,11 @@ impl Host<'_> {
 
     fn admit(&mut self, endpoint: u64, connection: OwnedFd) {
         let Ok(peer) = socket::peer(&connection) else { return };
-        let started = if peer.pid > 0 { process::start_time(peer.pid).unwrap_or(0) } else { 0 };
+        let started = match peer.pid {
+            own if own == std::process::id() as i32 => Peer::DAEMON,
+            pid if pid > 0 => process::start_time(pid).unwrap_or(0),
+            _ => 0,
+        };
         let peer = Peer { pid: peer.pid.max(0) as u32, started, uid: peer.uid };
         let id = self.next_link;
         self.next_link += 1;

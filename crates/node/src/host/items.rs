@@ -4,7 +4,7 @@
 //! So if the kernel refuses a lease on the file, another process has the file open or mapped. Large copies run in
 //! threads of their own, so that no client waits for them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -41,6 +41,9 @@ const COPIES: usize = 4;
 pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
+    /// Files with a door that the keeper had no descriptor for. Nobody can shut this door any more, so the file is
+    /// copied before the next owner gets it.
+    lost_doors: BTreeSet<u64>,
     /// Files that a process may be able to open again after it has closed them. If the system has no doors, such a file
     /// is copied before the next owner gets it.
     reopenable: HashSet<u64>,
@@ -81,14 +84,15 @@ impl ItemFiles {
     pub(super) fn new(
         folder: Option<Folder>,
         doors: BTreeMap<u64, Vec<OwnedFd>>,
+        lost_doors: BTreeSet<u64>,
         kept: impl Iterator<Item = u64>,
     ) -> OsResult<Self> {
         let (sender, receiver) = channel();
-        let names = folder.as_ref().map(Folder::names).transpose()?.unwrap_or_default();
-        let named = names.iter().filter_map(|n| n.strip_prefix(PREFIX)?.parse().ok()).collect();
+        let named = folder.as_ref().map(named_files).transpose()?.into_iter().flatten().collect();
         Ok(Self {
             folder,
             doors: Doors::new(doors),
+            lost_doors,
             reopenable: kept.collect(),
             named,
             running: HashMap::new(),
@@ -120,9 +124,32 @@ fn name(file: u64) -> String {
     format!("{PREFIX}{file}")
 }
 
+/// Opens the items' files that have a name in the folder and that the keeper does not hold: the keeper had no descriptor
+/// left for them, or the former broker was killed before it could send them. The former broker is dead, so each file has
+/// exactly one open file description again.
+///
+/// # Errors
+/// This process has no room for a descriptor at the moment.
+pub(super) fn open_unheld(folder: &Folder, held: &BTreeMap<u64, OwnedFd>) -> OsResult<Vec<(u64, OwnedFd)>> {
+    let mut found = Vec::new();
+    for file in named_files(folder)?.filter(|file| !held.contains_key(file)) {
+        match folder.open_writer(&name(file)) {
+            Ok(opened) => found.push((file, opened)),
+            Err(error) if error.is_out_of_room() => return Err(error),
+            // Its former user has taken all rights from it, for example. Then it is lost.
+            Err(error) => eprintln!("crossdock broker: {error}"),
+        }
+    }
+    Ok(found)
+}
+
+/// Gives the numbers of the items' files that have a name in the folder.
+fn named_files(folder: &Folder) -> OsResult<impl Iterator<Item = u64>> {
+    Ok(folder.names()?.into_iter().filter_map(|name| name.strip_prefix(PREFIX)?.parse().ok()))
+}
+
 impl Host<'_> {
-    /// Removes items' files that have a name in the folder, but no descriptor in this process. A former broker made
-    /// such a file, and was killed before the keeper had the file's descriptor.
+    /// Removes items' files that have a name in the folder, but no descriptor in this process.
     pub(super) fn drop_nameless_files(&mut self) {
         let stray: Vec<_> = self.files.named.iter().filter(|n| !self.segments.contains_key(n)).copied().collect();
         for file in stray {
@@ -208,6 +235,7 @@ impl Host<'_> {
             // Another node's pull reads the file through a mapping of the daemon itself, and the kernel's answer does
             // not take this mapping into account.
             Ok(true) if self.files.is_pulled(id) => Verdict::Pulled,
+            Ok(true) if self.files.lost_doors.contains(&id) => Verdict::Reopenable,
             Ok(true) if gate.is_none() && self.files.reopenable.contains(&id) => Verdict::Reopenable,
             Ok(true) => Verdict::Alone,
             Ok(false) => Verdict::Clinging,
@@ -226,7 +254,10 @@ impl Host<'_> {
         file::let_owner_open(fd)?;
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
-                let party = if writable { DoorUser::Connection(connection) } else { DoorUser::Readers };
+                let party = match self.broker.member_at(connection).filter(|_| writable) {
+                    Some(member) => DoorUser::Owner(member),
+                    None => DoorUser::Readers,
+                };
                 let (door, new) = self.files.doors.open(folder, id, party)?;
                 let sent = if new { self.post.hold_door(id, door.as_fd()) } else { Ok(()) };
                 let opened = door.file(&name(id));
@@ -326,6 +357,7 @@ impl Host<'_> {
         }
         self.files.doors.forget(id);
         self.files.reopenable.remove(&id);
+        self.files.lost_doors.remove(&id);
         if self.files.named.remove(&id) {
             if let Some(Err(error)) = self.files.folder.as_ref().map(|folder| folder.remove(&name(id))) {
                 self.log.failure(error);

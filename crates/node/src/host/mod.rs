@@ -65,6 +65,7 @@ struct Link {
 
 struct Host<'a> {
     options: &'a ServeOptions,
+    place: &'a DaemonFiles,
     /// The liveness table: the descriptor that members get, and the mapping through which this process writes.
     table: OwnedFd,
     words: Mapping,
@@ -241,6 +242,12 @@ impl Host<'_> {
 
     pub(super) fn compact_if_wanted(&mut self) {
         if !self.journal.wants_compacting() || Instant::now() < self.compact_retry {
+            return;
+        }
+        if !self.place.are_ours() {
+            // The files were removed while this daemon ran, and another daemon may have begun in their place. Its
+            // journal has the name now.
+            self.compact_retry = Instant::now() + Duration::from_secs(1);
             return;
         }
         match self.journal.compact(self.broker.lasting()) {

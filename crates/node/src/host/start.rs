@@ -10,6 +10,7 @@ use crossdock_os::roll::FileIdentity;
 use crossdock_os::tmpfs::Folder;
 use crossdock_os::{child, clock, file, process};
 
+use super::items::{self, ItemFiles};
 use super::{Host, LISTENER, SIGNALS};
 use crate::ServeOptions;
 use crate::broker::{Broker, Lasting, Limits, ProofScope};
@@ -20,7 +21,7 @@ const SIGTERM: i32 = 15;
 
 pub(super) fn start<'a>(
     options: &'a ServeOptions,
-    place: &DaemonFiles,
+    place: &'a DaemonFiles,
     held: BrokerInheritance,
     post: KeeperSocket,
     keeper: i32,
@@ -36,8 +37,9 @@ pub(super) fn start<'a>(
     let began = Instant::now();
     let BrokerInheritance {
         listeners,
-        segments,
+        mut segments,
         doors,
+        lost_doors,
         journal,
         table,
         words,
@@ -47,15 +49,21 @@ pub(super) fn start<'a>(
         roll,
         has_served,
     } = held;
-    let (journal, is_held) = Journal::latest(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
+    let FileIdentity { device, inode, born } = roll.roll.identity();
+    let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
+    let of_this_daemon = |lasting: &Lasting| lasting.era.is_some_and(|of| of.is_same(&era));
+    let found = Journal::latest(journal, &place.journal, of_this_daemon);
+    let (journal, is_held) = found.map_err(|e| format!("the journal: {e}"))?;
     let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     if !is_held {
         let copy = journal.copy().map_err(|e| format!("the journal: {e}"))?;
         post.hold_journal(copy.as_fd()).map_err(text)?;
     }
-    let FileIdentity { device, inode, born } = roll.roll.identity();
-    let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
     let (journal, lasting) = same_era(journal, lasting, &era)?;
+    for (file, opened) in folder.as_ref().map_or(Ok(Vec::new()), |f| items::open_unheld(f, &segments)).map_err(text)? {
+        post.hold_segment(file, opened.as_fd()).map_err(text)?;
+        segments.insert(file, opened);
+    }
     let mut limits = limits(options, incarnation, has_served, era);
     let membership = match &options.site {
         Some(site) => {
@@ -66,10 +74,11 @@ pub(super) fn start<'a>(
     limits.site = membership.as_ref().map(|membership| membership.limits.clone());
     let kept: BTreeSet<_> = segments.keys().map(|id| SegmentId(*id)).collect();
     let listening: BTreeSet<_> = listeners.keys().copied().collect();
-    let (broker, effects) = Broker::new(limits, lasting, incarnation, &kept, &listening, 0);
+    let (broker, effects) = Broker::new(limits, lasting, crate::id_base(), &kept, &listening, 0);
     let kept: Vec<_> = kept.into_iter().map(|id| id.0).collect();
     let mut host = Host {
         options,
+        place,
         table,
         words,
         post,
@@ -78,7 +87,7 @@ pub(super) fn start<'a>(
         broker,
         listeners,
         segments: segments.into_iter().collect(),
-        files: super::items::ItemFiles::new(folder, doors, kept.into_iter()).map_err(text)?,
+        files: ItemFiles::new(folder, doors, lost_doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
         hung_up: VecDeque::new(),
         roll,
@@ -150,7 +159,6 @@ fn limits(options: &ServeOptions, incarnation: u64, has_served: bool, era: Proof
         start: if has_served { crate::id_base() } else { incarnation },
         era,
         began_ms: clock::since_1970_ns() / 1_000_000,
-        pid: std::process::id(),
         ..Limits::default()
     }
 }

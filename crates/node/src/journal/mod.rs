@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file as files;
-use crossdock_os::fs::{self, File, Metadata, OpenOptions};
+use crossdock_os::fs::{self, File, Metadata};
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -62,16 +62,23 @@ impl Journal {
     }
 
     /// Chooses the file from which a broker starts: `held`, which its keeper holds, or the file at `path` if this one has a
-    /// higher generation. Returns true with the file if it is `held`.
+    /// higher generation and a state for which `is_ours` is true. Returns true with the file if it is `held`.
     ///
     /// # Errors
-    /// A file cannot be read. Then nothing is known about its generation.
-    pub fn latest(held: File, path: &Path) -> std::io::Result<(File, bool)> {
-        let named = match fs::open(OpenOptions::new().read(true).write(true), path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((held, true)),
-            named => named?,
+    /// A file cannot be read because memory or another resource is short. Then nothing is known about its generation.
+    pub fn latest(held: File, path: &Path, is_ours: impl Fn(&Lasting) -> bool) -> std::io::Result<(File, bool)> {
+        let named = match files::open_to_change(path) {
+            Err(error) if error.is_out_of_room() => return Err(error.reason()),
+            Err(_) => return Ok((held, true)),
+            Ok(named) => File::from(named),
         };
-        let is_held = generation(&named)? <= generation(&held)?;
+        if generation(&named)? <= generation(&held)? {
+            return Ok((held, true));
+        }
+        let mut bytes = vec![0; usize::try_from(named.metadata()?.len()).unwrap_or(0)];
+        files::read_all_at(&named, &mut bytes, 0).map_err(|e| e.reason())?;
+        // After its files were removed by hand, another daemon may have begun at the same path.
+        let is_held = !restore(&bytes, path).is_ok_and(|(_, _, lasting)| is_ours(&lasting));
         Ok((if is_held { held } else { named }, is_held))
     }
 

@@ -107,28 +107,30 @@ fn a_broker_starts_from_the_later_file_if_its_keeper_does_not_hold_it() {
     lasting.apply(&workflow(1));
     let held = || File::from(journal.copy().unwrap());
     let former = held();
-    assert!(Journal::latest(held(), &path).unwrap().1, "the file has the name");
+    assert!(Journal::latest(held(), &path, |_| true).unwrap().1, "the file has the name");
     drop(journal.compact(&lasting).unwrap());
     journal.append(&workflow(2)).unwrap();
     lasting.apply(&workflow(2));
     // The keeper has only the former file, because it had no descriptor left for the new one.
-    let (file, is_held) = Journal::latest(former.try_clone().unwrap(), &path).unwrap();
+    let other = Journal::latest(former.try_clone().unwrap(), &path, |_| false);
+    assert!(other.unwrap().1, "the file of another daemon");
+    let (file, is_held) = Journal::latest(former.try_clone().unwrap(), &path, |_| true).unwrap();
     assert!(!is_held);
     let (mut journal, again) = Journal::recover(file, &path).unwrap();
     assert_eq!(again, lasting);
     // The next compacted file is later than both.
     let third = File::from(journal.compact(&lasting).unwrap());
-    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1);
-    assert!(!Journal::latest(former.try_clone().unwrap(), &path).unwrap().1);
+    assert!(Journal::latest(third.try_clone().unwrap(), &path, |_| true).unwrap().1);
+    assert!(!Journal::latest(former.try_clone().unwrap(), &path, |_| true).unwrap().1);
     for other in [&b""[..], b"short", &[0; 4096], b"a letter to the editor, which is long enough"] {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, other).unwrap();
-        assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "{other:?}");
+        assert!(Journal::latest(third.try_clone().unwrap(), &path, |_| true).unwrap().1, "{other:?}");
     }
     std::fs::write(&path, header(1)).unwrap();
-    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "an earlier journal");
+    assert!(Journal::latest(third.try_clone().unwrap(), &path, |_| true).unwrap().1, "an earlier journal");
     std::fs::remove_file(&path).unwrap();
-    assert!(Journal::latest(third.try_clone().unwrap(), &path).unwrap().1, "no file has the name");
+    assert!(Journal::latest(third.try_clone().unwrap(), &path, |_| true).unwrap().1, "no file has the name");
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl DaemonFiles {
                 );
                 return Err(ServeError(text));
             }
-            if !is_at(&lock, &lock_path) {
+            if is_same(&lock, &lock_path) != Some(true) {
                 continue;
             }
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
@@ -111,6 +111,9 @@ impl DaemonFiles {
 
     /// Removes all files of the daemon. For a private daemon it also removes the folder that the client library made.
     pub fn leave(self, private: bool) {
+        if !self.are_ours() {
+            return;
+        }
         for path in [&self.journal, &self.journal.with_extension("new"), &self.roll] {
             let _ = fs::remove_file(path);
         }
@@ -125,6 +128,15 @@ impl DaemonFiles {
         } else {
             self.leave(private);
         }
+    }
+
+    /// Tells whether the files at these paths belong to this daemon. They do not if they were removed while the daemon ran;
+    /// another daemon may have begun at the same paths since.
+    pub fn are_ours(&self) -> bool {
+        let found = fs::metadata(&self.lock_path);
+        let is_gone = found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        // If the kernel does not answer for lack of memory, nothing shows that another daemon has begun.
+        !is_gone && self.lock.as_ref().is_none_or(|lock| is_same(lock, &self.lock_path) != Some(false))
     }
 
     /// Tells whether the journal names a member that is not proved dead.
@@ -146,6 +158,9 @@ impl DaemonFiles {
 
     /// Removes the files that a later daemon does not need, and the folder if nothing else is in it.
     fn leave_state(mut self, private: bool) {
+        if !self.are_ours() {
+            return;
+        }
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let own = self.made_folder || private && name.starts_with("crossdock");
         if self.passed.is_none() {
@@ -160,11 +175,9 @@ impl DaemonFiles {
     }
 }
 
-/// Tells whether the file `open` is the file that has the name `path`.
-fn is_at(open: &File, path: &Path) -> bool {
+/// Tells whether the file `open` is the file that has the name `path`; `None` if one of them cannot be looked at.
+fn is_same(open: &File, path: &Path) -> Option<bool> {
     use std::os::unix::fs::MetadataExt;
-    match (open.metadata(), fs::metadata(path)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        _ => false,
-    }
+    let (one, other) = (open.metadata().ok()?, fs::metadata(path).ok()?);
+    Some((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }

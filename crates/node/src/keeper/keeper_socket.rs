@@ -17,6 +17,8 @@ pub(crate) enum KeeperRequest {
     Journal(OwnedFd),
     /// Keep this door to an item's file open.
     Door(u64, OwnedFd),
+    /// The keeper had no descriptor left for a door to this item's file.
+    LostDoor(u64),
     /// Close all doors to this item's file.
     NoDoors(u64),
     /// Close the descriptors of this segment and of the doors to its file.
@@ -100,8 +102,9 @@ pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<KeeperRequest>> {
     let mut buffer = [0; 32];
     Ok(match socket::receive(socket, &mut buffer)? {
         None => None,
-        Some(Received::Message(16, fds)) => {
+        Some(received @ (Received::Message(16, _) | Received::Stripped(16))) => {
             let word = |at: usize| u64::from_le_bytes(buffer[at..at + 8].try_into().expect("eight bytes"));
+            let fds = if let Received::Message(_, fds) = received { fds } else { Vec::new() };
             Some(match (word(0), fds.into_iter().next()) {
                 (1, Some(fd)) => KeeperRequest::Segment(word(8), fd),
                 (2, Some(fd)) => KeeperRequest::Listener(word(8), fd),
@@ -110,9 +113,11 @@ pub(crate) fn read(socket: &OwnedFd) -> OsResult<Option<KeeperRequest>> {
                 (5, None) => KeeperRequest::NoListener(word(8)),
                 (6, None) => KeeperRequest::Ready,
                 (7, Some(fd)) => KeeperRequest::Door(word(8), fd),
+                (7, None) => KeeperRequest::LostDoor(word(8)),
                 (8, None) => KeeperRequest::NoDoors(word(8)),
-                // The message's descriptor is missing, because this process has reached its limit. The segment is then
-                // lost when this broker ends.
+                // The message's descriptor is missing, because this process has reached its limit. When this broker
+                // ends, the next one opens an item's file by its name, reads the journal that has the name, and asks
+                // the members for all else.
                 _ => return read(socket),
             })
         }

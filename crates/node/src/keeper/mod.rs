@@ -9,7 +9,7 @@
 mod daemon_files;
 mod keeper_socket;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(crate) struct BrokerInheritance {
     pub segments: BTreeMap<u64, OwnedFd>,
     /// For each item's file, the doors to it that a former broker may have left open.
     pub doors: BTreeMap<u64, Vec<OwnedFd>>,
+    /// The items' files with a door that the keeper had no descriptor for.
+    pub lost_doors: BTreeSet<u64>,
     pub journal: File,
     pub table: OwnedFd,
     pub words: Mapping,
@@ -82,10 +84,13 @@ impl Registry {
     }
 }
 
-/// The number of failures in a row after which the keeper gives up. A failure is a broker that ends by its own fault
-/// within `SOON` after its start.
+/// The number of crashes in a row after which the keeper gives up. A crash is a broker that ends by its own fault within
+/// `SOON` after its start. It is no crash if a later broker says that it cannot start: perhaps memory or another resource
+/// is short at the moment, and the keeper must not give up its descriptors for that.
 const HOPELESS: u32 = 10;
 const SOON: Duration = Duration::from_millis(50);
+/// The longest pause before the keeper starts the next broker.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1280);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGINT: i32 = 2;
@@ -100,7 +105,7 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     let signals = signalfd(&[&ends[..], &[SIGCHLD]].concat()).map_err(why)?;
     let mut held = Some(prepare(place, options)?);
     let mut ready = ready;
-    let mut failures = 0;
+    let (mut crashes, mut failures) = (0, 0_u32);
     // True once a broker has ended in another way than by failing to start.
     let mut has_run = false;
     loop {
@@ -109,7 +114,9 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         let started = Instant::now();
         let keeper = std::process::id() as i32;
         let broker = patiently(|| {
-            child::fork(|| {
+            // This process has one thread, as `serve` has checked. Here the threads are not counted again, because that
+            // needs a descriptor, and the keeper may have none left.
+            child::fork_beside_threads(|| {
                 // Each process keeps only its own end of the socket pair. So it notices when the other process has
                 // ended.
                 ours = None;
@@ -129,8 +136,6 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
         match ended {
             End::Requested if !held.has_served => return Ok(Ended::BeforeItServed),
             End::Requested | End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
-            // Only the first broker's failure ends the daemon. A later broker may fail only because memory or another
-            // resource is short at the moment, and the keeper must not give up its descriptors for that.
             End::Broker(ExitStatus::Code(host::CANNOT_START)) if !has_run => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
@@ -138,16 +143,19 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
                 )));
             }
             End::Broker(how) => {
-                has_run |= how != ExitStatus::Code(host::CANNOT_START);
+                let cannot_start = how == ExitStatus::Code(host::CANNOT_START);
+                has_run |= !cannot_start;
                 // A SIGKILL comes from another process, so it does not count as a failure of the broker.
-                let own_fault = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
-                failures = if own_fault { failures + 1 } else { 0 };
-                if failures >= HOPELESS {
+                let is_soon = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
+                crashes = if is_soon && !cannot_start { crashes + 1 } else { 0 };
+                failures = if is_soon || cannot_start { failures + 1 } else { 0 };
+                if crashes >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
                 }
                 // The first restarts are immediate. If the broker fails again and again, pauses keep it from using a
                 // whole CPU.
-                std::thread::sleep(Duration::from_millis(if failures > 2 { 20 << failures.min(6) } else { 0 }));
+                let pause = Duration::from_millis(20 << failures.min(6)).min(LONGEST_PAUSE);
+                std::thread::sleep(if failures > 2 { pause } else { Duration::ZERO });
             }
         }
     }
@@ -186,6 +194,7 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
         listeners,
         segments: BTreeMap::new(),
         doors: BTreeMap::new(),
+        lost_doors: BTreeSet::new(),
         journal,
         table,
         words,
@@ -255,8 +264,12 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
             KeeperRequest::Segment(id, fd) => drop(held.segments.insert(id, fd)),
             KeeperRequest::Listener(id, fd) => drop(held.listeners.insert(id, fd)),
             KeeperRequest::Journal(fd) => held.journal = File::from(fd),
-            KeeperRequest::NoSegment(id) => drop((held.segments.remove(&id), held.doors.remove(&id))),
+            KeeperRequest::NoSegment(id) => {
+                held.lost_doors.remove(&id);
+                drop((held.segments.remove(&id), held.doors.remove(&id)));
+            }
             KeeperRequest::Door(file, fd) => held.doors.entry(file).or_default().push(fd),
+            KeeperRequest::LostDoor(file) => drop(held.lost_doors.insert(file)),
             KeeperRequest::NoDoors(file) => drop(held.doors.remove(&file)),
             KeeperRequest::NoListener(id) => drop(held.listeners.remove(&id)),
             KeeperRequest::Ready => {

@@ -16,6 +16,7 @@ use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights};
 use crossdock_os::socket::{self, Received};
 pub use crossdock_os::testing::until;
 use crossdock_os::{Deadline, event};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// A running daemon. `stop` ends it, and checks that it leaves nothing behind.
 pub struct Daemon {
@@ -131,6 +132,21 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 pub fn kill(pid: u32, signal: &str) {
     Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
+}
+
+/// Limits the descriptors of a process so that it can open only `free` more. Returns the limit that the process had
+/// before.
+pub fn starve(process: u32, free: usize) -> Rlimit {
+    let names = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let open: Vec<u64> = names.map(|name| name.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    let limit = (0..).filter(|number| !open.contains(number)).nth(free);
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    set_limit(process, Rlimit { current: limit, maximum })
+}
+
+/// Sets the limit of a process's descriptors. Returns the limit that the process had before.
+pub fn set_limit(process: u32, limit: Rlimit) -> Rlimit {
+    prlimit(Pid::from_raw(process as i32), Resource::Nofile, limit).unwrap()
 }
 
 /// A client through which a test can send any message, also a wrong message.

@@ -66,9 +66,9 @@ impl Broker {
     pub(in crate::broker) fn items_of_gone(&mut self, member: MemberId) {
         self.items.resuming.remove(&member);
         let Some(known) = self.lasting.members.get(&member) else { return };
-        if self.limits.pid != 0 && known.peer.pid == self.limits.pid {
-            // The daemon itself is this member: it uses a port for a task of another node. The end of the member is not
-            // the end of the task, so the task's items stay as they are.
+        if known.peer.is_daemon() {
+            // The daemon itself was this member: it used a port for a task of another node. The end of the member is
+            // not the end of the task, so the task's items stay as they are.
             return;
         }
         let workflow = known.workflow;

@@ -17,6 +17,11 @@ impl Broker {
         endpoint.grants.iter().any(|g| g.kind == SegmentKind::Item && g.rights.contains(Rights::CONFINED))
     }
 
+    /// Gives the member at the other end of this connection.
+    pub fn member_at(&self, connection: Connection) -> Option<MemberId> {
+        self.links.get(&connection)?.member
+    }
+
     /// Gives the description of an item for the member `asker`.
     pub(super) fn item_entry(&self, item: SegmentId, asker: MemberId) -> Option<ItemEntry> {
         let found = self.lasting.items.all.get(&item)?;
