@@ -28,7 +28,7 @@ pub struct PendingChange {
     pub entry: Entry,
     /// When this host got the change.
     pub since: Instant,
-    /// If there was no room for the file, the time of the next attempt.
+    /// If an attempt to fetch the file was postponed, the time of the next attempt.
     pub not_before: Option<Instant>,
     /// True if a consumer waits for the file, or if the change is not about a file and takes no time.
     is_first: bool,
@@ -155,8 +155,8 @@ impl Backlog {
         self.flights.remove(&work.order);
     }
 
-    /// Puts a file back into the backlog, because there was no room for it. The file is tried again from `not_before`
-    /// on.
+    /// Puts a file back into the backlog, because there was no room for it or because its fetch failed. The file is tried
+    /// again from `not_before` on.
     pub fn put_back(&mut self, work: PendingChange, not_before: Instant) {
         let flight = self.flights.remove(&work.order);
         if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {

@@ -29,7 +29,7 @@ pub struct RemoteHosts {
     pub readers: Vec<String>,
     /// Nodes with producers; this host fetches what they publish, because it has consumers.
     pub origins: Vec<String>,
-    /// How long the fetch of a file may wait until this host has room for the file.
+    /// How long the fetch of a file may wait until this host has room for the file, or until a failure has passed.
     pub wait: Duration,
     /// The path at which consumers of this host see the directory.
     pub path: String,

@@ -4,9 +4,9 @@
 //! files, and puts the changes into a backlog (`backlog.rs`). Up to [`super::backlog::LANES`] threads, called lanes,
 //! carry out what is in the backlog. Lanes exist only while there is something to do. A lane makes a file in the hidden
 //! folder `fetched` with its whole size, so that the room is reserved. The lane pulls the bytes, and sets the mode and
-//! the time of the original. One rename shows the file to consumers. A file for which there is no room is tried again,
-//! while later changes are carried out. Consumers are told that the producers have ended only when the backlog is
-//! empty.
+//! the time of the original. One rename shows the file to consumers. If there is no room for a file, or if an operation
+//! on this host or on the other host fails (for example because descriptors are short), the file is tried again, while
+//! later changes are carried out. Consumers are told that the producers have ended only when the backlog is empty.
 //!
 //! What if this host's service dies? The next service removes what is in `fetched`, asks for all changes again, and
 //! skips the files that consumers see already. What if the other host's service dies? Its successor has another `life`,
@@ -34,7 +34,7 @@ use crossdock_os::{Access, Deadline, Mapping, clock, file, mount};
 use super::backlog::{Backlog, PendingChange};
 use super::hosts::{Hosts, NoLink};
 use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
-use super::{Shared, State, awaited};
+use super::{AFTER_FAILURE, Shared, State, awaited};
 use crate::rules::Keep;
 
 /// The points at which a checked build can kill the service while it fetches a file.
@@ -147,8 +147,23 @@ enum Failed {
     Over,
 }
 
-/// The error if this host has no room for a file. The fetch of the file is tried again later.
-struct NoRoom;
+/// Why the fetch of a file is tried again later.
+#[derive(Debug)]
+enum Postponed {
+    /// This host has no room for the file.
+    NoRoom,
+    /// An operation failed on this host or on the other host; the text says why. The cause may pass, for example a lack
+    /// of descriptors.
+    Failure(String),
+}
+
+/// Tells why an operation on this host's copy of a file failed.
+fn failed_here(error: &io::Error) -> Failed {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failed::Room(error.to_string()),
+        _ => Failed::Here(error.to_string()),
+    }
+}
 
 /// The state of the threads that fetch files of one directory from one host.
 pub(super) struct Fetcher {
@@ -160,7 +175,7 @@ pub(super) struct Fetcher {
     pub node: String,
     pub hosts: Arc<Hosts>,
     pub stop: Arc<StopSignal>,
-    /// How long the fetch of a file may wait until there is room for the file.
+    /// How long the fetch of a file may wait until there is room for the file, or until a failure has passed.
     pub wait: Duration,
     pub backlog: Mutex<Backlog>,
     /// The number of the last change that the other host's service has reported again. After a new start, that service
@@ -381,9 +396,9 @@ impl Fetcher {
         let rest = &work.entry.rest;
         match work.entry.what {
             ChangeKind::File(meta) => {
-                if let Err(NoRoom) = self.fetch(&work, &meta) {
-                    self.shared.state().waits_for_room(rest, meta.size);
-                    return self.backlog().put_back(work, Instant::now() + PAUSE);
+                if let Err(postponed) = self.fetch(&work, &meta) {
+                    let pause = self.postpone(rest, &meta, postponed);
+                    return self.backlog().put_back(work, Instant::now() + pause);
                 }
             }
             ChangeKind::Folder => self.shared.state().show_folder(rest),
@@ -394,26 +409,48 @@ impl Fetcher {
         self.backlog().finish(&work);
     }
 
-    /// Fetches a file, or gives it up. The error means that this host has no room for the file now.
-    fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), NoRoom> {
+    /// Reports why a file is tried again later. Gives the pause before the next attempt.
+    fn postpone(&self, rest: &Path, meta: &FileMetadata, postponed: Postponed) -> Duration {
+        let mut state = self.shared.state();
+        match postponed {
+            Postponed::NoRoom => {
+                state.waits_for_room(rest, meta.size);
+                PAUSE
+            }
+            Postponed::Failure(why) => {
+                let name = rest.display();
+                state.trouble_once(format!("{name} cannot be fetched from host {} yet: {why}", self.node));
+                AFTER_FAILURE
+            }
+        }
+    }
+
+    /// Fetches a file, or gives it up. The error says why the file must be tried again later.
+    fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), Postponed> {
         let mut tries = 0;
         let why = loop {
+            let is_late = work.since.elapsed() >= self.wait;
             match self.bring(work, meta) {
                 Ok(()) | Err(Failed::Over | Failed::Overtaken) => return Ok(()),
-                Err(Failed::Room(why)) if work.since.elapsed() >= self.wait => {
+                Err(Failed::Room(why)) if is_late => {
                     break format!("no room within {:.0} s: {why}", self.wait.as_secs_f64());
                 }
-                Err(Failed::Room(_)) => return Err(NoRoom),
+                Err(Failed::Room(_)) => return Err(Postponed::NoRoom),
                 // The file was removed before it could be fetched, or the other host's service was started anew. A
                 // later change reports which of the two happened.
                 Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return Ok(()),
+                // The other host could not open or read the file, for example because its descriptors are short.
+                Err(Failed::Bytes(error)) if error.status == Status::System && !is_late => {
+                    return Err(Postponed::Failure(error.to_string()));
+                }
                 Err(Failed::Bytes(error)) => {
                     tries += 1;
                     if tries >= TRIES {
                         break error.to_string();
                     }
                 }
-                Err(Failed::Here(why)) => break why,
+                Err(Failed::Here(why)) if is_late => break why,
+                Err(Failed::Here(why)) => return Err(Postponed::Failure(why)),
             }
             if self.stop.within(PAUSE) {
                 return Ok(());
@@ -437,15 +474,12 @@ impl Fetcher {
         let filled = self.fill(&made, work, &source_id, meta);
         let shown = filled.and_then(|()| {
             fault_point!("files.fetch.filled");
-            finish(&made, meta).map_err(|error| Failed::Here(error.to_string()))?;
+            finish(&made, meta).map_err(|error| failed_here(&error))?;
             drop(made);
             fault_point!("files.fetch.final");
             let mut state = self.shared.state();
             let shown = state.arrive(&self.shared, self.origin, &path, &entry.rest, meta.size);
-            shown.map_err(|error| match error.kind() {
-                ErrorKind::StorageFull => Failed::Room(error.to_string()),
-                _ => Failed::Here(error.to_string()),
-            })
+            shown.map_err(|error| failed_here(&error))
         });
         if shown.is_err() {
             let _ = fs::remove_file(&path);
@@ -465,16 +499,13 @@ impl Fetcher {
             )));
         }
         let length = usize::try_from(meta.size).map_err(|_| Failed::Here("it is too large".into()))?;
-        fs::set_len(made, meta.size).map_err(|error| Failed::Here(error.to_string()))?;
+        fs::set_len(made, meta.size).map_err(|error| failed_here(&error))?;
         let mapped = Mapping::for_huge_pages(made, length, Access::ReadWrite);
-        let mut mapped = mapped.map_err(|error| Failed::Here(error.to_string()))?;
+        let mut mapped = mapped.map_err(|error| failed_here(&error.reason()))?;
         // If the file lies in memory, huge pages are faster: the kernel makes the same amount of memory in a third of
         // the time that it needs with small pages.
         mapped.take_huge_pages(made, 0, meta.size);
-        file::extend(made, 0, meta.size).map_err(|error| match error.reason().kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failed::Room(error.to_string()),
-            _ => Failed::Here(error.to_string()),
-        })?;
+        file::extend(made, 0, meta.size).map_err(|error| failed_here(&error.reason()))?;
         let bytes = mapped.fresh_bytes();
         let (mut offset, mut piece, mut silence) = (0, PIECE, Silence::default());
         while offset < length {
@@ -574,11 +605,7 @@ impl State {
         }
         let path = self.store.fetched();
         let made = fs::open(OpenOptions::new().read(true).write(true).create_new(true).mode(0o600), &path);
-        match made {
-            Ok(made) => Ok(Some((path, made))),
-            Err(error) if error.kind() == ErrorKind::StorageFull => Err(Failed::Room(error.to_string())),
-            Err(error) => Err(Failed::Here(error.to_string())),
-        }
+        made.map(|made| Some((path, made))).map_err(|error| failed_here(&error))
     }
 
     /// Tells whether a producer of this host has published a file of this name. If so, consumers of this host continue
@@ -751,5 +778,157 @@ impl State {
             self.read_folders.insert(number, (consumer, rest.to_owned()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::atomic::AtomicU32;
+
+    use crossdock_link::{Choice, LinkOptions, Node, Peer, Refusal, Serve, Server, Source, Transports, Trust};
+
+    use super::super::messages::Entry;
+    use super::super::{Announcement, RemoteHosts, Service};
+    use super::*;
+    use crate::rules::Publish;
+
+    /// The host `b`, which fetches the file `d/f` of the host `a`.
+    struct Consumer {
+        root: PathBuf,
+        transports: Transports,
+        fetcher: Fetcher,
+        service: Option<Service>,
+    }
+
+    impl Consumer {
+        fn new(name: &str, size: u64) -> Self {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-fetch-{name}-{}", std::process::id()));
+            let keep = Keep::Consumed { readers: vec![1] };
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", Publish::Close, keep).unwrap();
+            service.shared.share(&RemoteHosts { origins: vec!["a".into()], ..RemoteHosts::default() }, 1);
+            let transports = Transports::new(&Trust::Loopback, Choice::Tcp).unwrap();
+            let own = Node { name: "b".into(), incarnation: 1 };
+            let fetcher = Fetcher {
+                shared: service.shared.clone(),
+                directory: "frames".into(),
+                origin: 0,
+                node: "a".into(),
+                hosts: Arc::new(Hosts::new(&transports, own)),
+                stop: Arc::default(),
+                wait: Duration::from_secs(60),
+                backlog: Mutex::default(),
+                retold: AtomicU64::new(0),
+                changed: Condvar::new(),
+            };
+            let what = ChangeKind::File(FileMetadata { size, mode: 0o644, modified: (1, 2) });
+            fetcher.backlog().add(0, Entry { number: 1, rest: "d/f".into(), what }, Instant::now());
+            Self { root, transports, fetcher, service: Some(service) }
+        }
+
+        /// Tries once to fetch the file, without the pause before it. Tells whether the file is not tried again.
+        fn tries(&self) -> bool {
+            let later = Instant::now() + AFTER_FAILURE;
+            let work = self.fetcher.backlog().take(&HashSet::new(), later).expect("the file is still to be fetched");
+            self.fetcher.carry_out(work);
+            self.fetcher.backlog().is_empty()
+        }
+
+        fn has_file(&self) -> bool {
+            ["published/d/f", "for.0/d/f"].iter().all(|name| self.root.join(name).is_file())
+        }
+
+        fn troubles(&self) -> Vec<String> {
+            self.fetcher.shared.state().report.troubles.clone()
+        }
+    }
+
+    impl Drop for Consumer {
+        fn drop(&mut self) {
+            self.fetcher.hosts.close();
+            self.service = None;
+            fs::remove_dir_all(&self.root).unwrap();
+            fs::remove_file(self.root.with_extension("notice")).unwrap();
+        }
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_comes_after_a_call_of_this_host_failed() {
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let host = Consumer::new("call-fails", 0);
+            attempt.arm();
+            let is_over = host.tries();
+            let hit = attempt.disarm();
+            assert!(is_over || host.tries(), "{hit:?}: {:?}", host.troubles());
+            assert!(host.has_file(), "{hit:?}: {:?}", host.troubles());
+        });
+        assert!(["open", "chmod", "mkdir", "link", "rename"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_is_not_given_up_if_its_room_cannot_be_reserved_because_a_call_failed() {
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let host = Consumer::new("room-fails", 100_000);
+            // The fetch ends when the room is reserved, before it needs the other host.
+            host.fetcher.stop.set();
+            attempt.arm();
+            host.tries();
+            let hit = attempt.disarm();
+            let is_given_up = host.troubles().iter().any(|line| line.contains("was not fetched"));
+            assert!(!is_given_up, "{hit:?}: {:?}", host.troubles());
+        });
+        assert!(["ftruncate", "mmap", "fallocate"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_used_up_quota_is_a_lack_of_room() {
+        for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            assert!(matches!(failed_here(&kind.into()), Failed::Room(_)));
+        }
+    }
+
+    /// The host `a`, which cannot open its file for some requests, because its descriptors are short.
+    struct ShortHost(AtomicU32);
+
+    impl Serve for ShortHost {
+        fn answer(&self, _: &Peer, _: u32, _: &[u8], _: Deadline) -> Result<Vec<u8>, Refusal> {
+            Err(Refusal::new(Status::NotFound, "the test asks for no changes"))
+        }
+
+        fn open(&self, _: &Peer, _: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
+            if self.0.fetch_sub(1, Ordering::Relaxed) > 1 {
+                return Err(Refusal::new(Status::System, "too many open files"));
+            }
+            Ok(Arc::new(vec![7; 1000]))
+        }
+    }
+
+    fn meet(host: &Consumer, refusals: u32) -> Server {
+        let accept = host.transports.listen("127.0.0.1:0").unwrap();
+        let (node, serve) = (Node { name: "a".into(), incarnation: 1 }, ShortHost(AtomicU32::new(refusals + 1)));
+        let server = Server::start(accept, node, Arc::new(serve), LinkOptions::default()).unwrap();
+        host.fetcher.hosts.learn("a", "frames", &Announcement::producing(1, server.address()));
+        server
+    }
+
+    #[test]
+    fn a_file_comes_after_the_other_host_had_no_descriptor_for_it() {
+        let host = Consumer::new("short-host", 1000);
+        let _server = meet(&host, 2 * TRIES);
+        let tries = (1..).find(|_| host.tries()).unwrap();
+        assert!(host.has_file(), "after {tries} tries: {:?}", host.troubles());
+        assert!(matches!(&host.troubles()[..], [line] if line.contains("cannot be fetched from host a yet")));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_fetched_is_given_up_when_its_time_is_over() {
+        let mut host = Consumer::new("given-up", 1000);
+        host.fetcher.wait = Duration::ZERO;
+        let _server = meet(&host, u32::MAX / 2);
+        assert!(host.tries() && !host.has_file());
+        assert!(matches!(&host.troubles()[..], [line] if line.contains("d/f was not fetched from host a")));
     }
 }
