@@ -103,7 +103,7 @@ impl Spill {
             } else if let Ok(copy) = fs::metadata(layout.spilled.join(&rest)) {
                 if copy.len() == meta.len() && copy.modified()? == meta.modified()? {
                     self.note(&copy, &meta);
-                    if layout.is_staged(&rest, &meta) {
+                    if layout.is_staged(&rest, &meta)? {
                         self.unstaged.push(rest.clone());
                     }
                     self.take_from_memory(layout, &rest, &meta)?;
@@ -224,7 +224,7 @@ impl Copy {
     }
 
     /// Tells whether the producers still have this very file under its name.
-    pub fn is_staged(&self, layout: &Layout) -> bool {
+    pub fn is_staged(&self, layout: &Layout) -> io::Result<bool> {
         layout.is_staged(&self.rest, &self.meta)
     }
 

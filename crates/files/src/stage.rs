@@ -78,7 +78,10 @@ impl Layout {
     }
 
     /// Tells whether the name `rest` in the producers' folder belongs to the file that `meta` describes.
-    pub(crate) fn is_staged(&self, rest: &Path, meta: &fs::Metadata) -> bool {
-        self.staged(rest).ok().flatten().is_some_and(|place| same(&place, meta).unwrap_or(false))
+    ///
+    /// # Errors
+    /// A call failed, for example because descriptors are short, so it is not known whose the name is.
+    pub(crate) fn is_staged(&self, rest: &Path, meta: &fs::Metadata) -> io::Result<bool> {
+        self.staged(rest)?.map_or(Ok(false), |place| same(&place, meta))
     }
 }

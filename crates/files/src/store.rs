@@ -258,9 +258,9 @@ impl Store {
         let mode = file.metadata()?.mode() & 0o7777;
         fs::set_mode(&file, mode & 0o7555 | 0o444)?;
         fault_point!("files.final");
-        // A process opened the file for writing before the file's mode changed, or another file has taken the name. So
-        // the file is not published now.
-        if held.is_being_broken() || !self.layout.is_staged(rest, meta) {
+        // A process opened the file for writing before the file's mode changed, or another file has taken the name, or a
+        // failed call hides whether one has. So the file is not published now.
+        if held.is_being_broken() || !self.layout.is_staged(rest, meta).unwrap_or(false) {
             fs::set_mode(&file, mode)?;
             return Ok(PublishOutcome::Written);
         }
@@ -453,7 +453,7 @@ pub(crate) fn ordinary(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Gives `None` if the operation failed because a file or folder does not exist.
-fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn present<T>(tried: io::Result<T>) -> io::Result<Option<T>> {
     match tried {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         tried => tried.map(Some),

@@ -36,6 +36,7 @@ use super::hosts::{Hosts, NoLink};
 use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
 use super::{AFTER_FAILURE, Shared, State, awaited};
 use crate::rules::Keep;
+use crate::store::present;
 
 /// The points at which a checked build can kill the service while it fetches a file.
 #[cfg(feature = "fault-points")]
@@ -595,11 +596,11 @@ impl State {
         if self.is_over {
             return Err(Failed::Over);
         }
-        if self.has_own(rest) {
+        if self.has_own(rest).map_err(|error| failed_here(&error))? {
             return Ok(None);
         }
         let may_be_same = is_retold || !self.fetched.contains_key(rest);
-        if may_be_same && self.has_from_before(rest, meta) {
+        if may_be_same && self.has_from_before(rest, meta).map_err(|error| failed_here(&error))? {
             self.fetched.insert(rest.to_owned(), origin);
             return Ok(None);
         }
@@ -610,22 +611,24 @@ impl State {
 
     /// Tells whether a producer of this host has published a file of this name. If so, consumers of this host continue
     /// to see that file.
-    fn has_own(&self, rest: &Path) -> bool {
-        let there = fs::symlink_metadata(self.store.layout.published.join(rest));
-        there.is_ok_and(|there| there.is_file() && self.store.layout.is_staged(rest, &there))
+    fn has_own(&self, rest: &Path) -> io::Result<bool> {
+        let layout = &self.store.layout;
+        let there = present(fs::symlink_metadata(layout.published.join(rest)))?;
+        there.filter(fs::Metadata::is_file).map_or(Ok(false), |there| layout.is_staged(rest, &there))
     }
 
     /// Tells whether an earlier service of this host has fetched this very file.
-    fn has_from_before(&self, rest: &Path, meta: &FileMetadata) -> bool {
+    fn has_from_before(&self, rest: &Path, meta: &FileMetadata) -> io::Result<bool> {
         let layout = &self.store.layout;
-        [&layout.published, &layout.spilled].iter().any(|folder| {
-            let there = fs::symlink_metadata(folder.join(rest));
-            there.is_ok_and(|there| {
-                let is_same =
-                    FileMetadata::of(&there).size == meta.size && FileMetadata::of(&there).modified == meta.modified;
-                there.is_file() && is_same && !layout.is_staged(rest, &there)
-            })
-        })
+        for folder in [&layout.published, &layout.spilled] {
+            let Some(there) = present(fs::symlink_metadata(folder.join(rest)))? else { continue };
+            let known = FileMetadata::of(&there);
+            let is_same = there.is_file() && known.size == meta.size && known.modified == meta.modified;
+            if is_same && !layout.is_staged(rest, &there)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Gives a fetched file its name in the folders that consumers see.
@@ -635,7 +638,7 @@ impl State {
         }
         // A producer of this host has published a file of the same name while the bytes were fetched. So the fetched
         // file is removed.
-        if self.has_own(rest) {
+        if self.has_own(rest)? {
             return fs::remove_file(path);
         }
         if let Some(folder) = rest.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -787,6 +790,8 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use crossdock_link::{Choice, LinkOptions, Node, Peer, Refusal, Serve, Server, Source, Transports, Trust};
+    #[cfg(feature = "faults")]
+    use crossdock_os::testing::until;
 
     use super::super::messages::Entry;
     use super::super::{Announcement, RemoteHosts, Service};
@@ -881,6 +886,27 @@ mod tests {
             assert!(!is_given_up, "{hit:?}: {:?}", host.troubles());
         });
         assert!(["ftruncate", "mmap", "fallocate"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_of_this_host_stays_although_a_call_failed_while_one_of_its_name_was_fetched() {
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let host = Consumer::new("own-fails", 0);
+            let (shared, rest) = (&host.fetcher.shared, Path::new("d/f"));
+            let meta = FileMetadata { size: 0, mode: 0o644, modified: (1, 2) };
+            let Ok(Some((path, _))) = shared.state().begin(0, rest, &meta, false) else { panic!("no file is begun") };
+            std::fs::create_dir(host.root.join("stage/d")).unwrap();
+            std::fs::write(host.root.join("stage/d/f"), "of this host").unwrap();
+            until("the file of this host", || host.has_file());
+            let mut state = shared.state();
+            attempt.arm();
+            let _ = state.arrive(shared, 0, &path, rest, 0);
+            let hit = attempt.disarm();
+            drop(state);
+            assert_eq!(std::fs::read(host.root.join("published/d/f")).unwrap(), b"of this host", "{hit:?}");
+        });
+        assert!(seen.contains("open") && seen.contains("stat"), "{seen:?}");
     }
 
     #[test]

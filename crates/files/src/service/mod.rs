@@ -990,15 +990,25 @@ impl State {
 
     /// Gives a copied file its name on the disk.
     fn take_to_disk(&mut self, copy: &crate::spill::Copy) -> io::Result<()> {
-        let State { spill, store, .. } = &mut *self;
+        let State { spill, store, moved, .. } = &mut *self;
         let Some(spill) = spill else { return Ok(()) };
-        let staged = copy.is_staged(&store.layout);
-        if spill.take(&store.layout, copy)? {
-            if staged {
-                self.moved.insert(copy.rest.clone());
-            }
-            self.report.spilled += 1;
+        let is_staged = copy.is_staged(&store.layout)?;
+        if is_staged {
+            // The move removes the name, also if it fails afterwards. Without this entry, the event of the removal would
+            // look like a removal by a producer, and the file would be taken from consumers.
+            moved.insert(copy.rest.clone());
         }
+        let taken = spill.take(&store.layout, copy);
+        let has_removed = match &taken {
+            Ok(is_taken) => *is_taken,
+            // If a failed call hides whether the name was removed, the name counts as removed. The next attempt to move
+            // the file then finds out.
+            Err(_) => !copy.is_staged(&store.layout).unwrap_or(false),
+        };
+        if is_staged && !has_removed {
+            moved.remove(&copy.rest);
+        }
+        self.report.spilled += u64::from(taken?);
         Ok(())
     }
 
@@ -1124,7 +1134,11 @@ mod tests {
     }
 
     fn is_seen(service: &Service, name: &str) -> bool {
-        service.layout().published.join(name).exists()
+        is_seen_in(&service.layout(), name)
+    }
+
+    fn is_seen_in(layout: &Layout, name: &str) -> bool {
+        layout.published.join(name).exists()
     }
 
     #[test]
@@ -1515,5 +1529,84 @@ mod tests {
             fs::remove_file(root.with_extension("notice")).unwrap();
         });
         assert!(seen.contains("open"), "{seen:?}");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_file_stays_published_although_a_call_failed_while_it_moved_to_the_disk() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-move-fails-{}", std::process::id()));
+        let (notice, disk) = (root.with_extension("notice"), root.with_extension("disk"));
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+            fs::create_dir(service.layout().stage.join("d")).unwrap();
+            fs::write(service.layout().stage.join("d/a"), "x").unwrap();
+            until("the file", || is_seen(&service, "d/a"));
+            let mut state = service.shared.state();
+            let layout = state.store.layout.clone();
+            // No thread moves files, so that the move happens in this thread, where calls fail.
+            state.spill = Some(Spill::open(&layout, &disk, 1, MovedFiles::default()).unwrap());
+            let mut hit = None;
+            let is_somewhere = || layout.published.join("d/a").exists() || layout.spilled.join("d/a").exists();
+            for _ in 0..2 {
+                let Some(copy) = state.spill.as_mut().and_then(|spill| spill.next(&layout, 2)) else { break };
+                copy.make().unwrap();
+                if hit.is_none() {
+                    attempt.arm();
+                }
+                let moved = state.take_to_disk(&copy);
+                hit = hit.or_else(|| attempt.disarm());
+                if moved.is_err() {
+                    state.spill.iter_mut().for_each(|spill| spill.order.push_back(copy.rest.clone()));
+                }
+                state.take_in(&service.shared);
+                assert!(is_somewhere(), "{hit:?}: the service took its own removal for one of a producer");
+            }
+            assert!(!layout.published.join("d/a").exists(), "{hit:?}: the file still takes memory");
+            // The name in `stage` belongs to producers again, and so does its removal.
+            fs::write(layout.stage.join("d/a"), "y").unwrap();
+            state.take_in(&service.shared);
+            assert!(is_seen_in(&layout, "d/a"), "{hit:?}");
+            fs::remove_file(layout.stage.join("d/a")).unwrap();
+            state.take_in(&service.shared);
+            assert!(!is_somewhere(), "{hit:?}: the removal by the producer was ignored");
+            drop(state);
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_dir_all(&disk).unwrap();
+            fs::remove_file(&notice).unwrap();
+        });
+        assert!(["open", "stat", "unlink", "rename"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn the_removal_of_a_file_counts_although_its_move_to_the_disk_failed() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-unmoved-fails-{}", std::process::id()));
+        let (notice, disk) = (root.with_extension("notice"), root.with_extension("disk"));
+        crossdock_os::faults::each_call_fails(|attempt| {
+            let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+            fs::create_dir(service.layout().stage.join("d")).unwrap();
+            fs::write(service.layout().stage.join("d/a"), "x").unwrap();
+            until("the file", || is_seen(&service, "d/a"));
+            let mut state = service.shared.state();
+            let layout = state.store.layout.clone();
+            state.spill = Some(Spill::open(&layout, &disk, 1, MovedFiles::default()).unwrap());
+            let copy = state.spill.as_mut().and_then(|spill| spill.next(&layout, 2)).unwrap();
+            copy.make().unwrap();
+            attempt.arm();
+            let moved = state.take_to_disk(&copy);
+            let hit = attempt.disarm();
+            state.take_in(&service.shared);
+            if moved.is_err() && layout.stage.join("d/a").exists() {
+                fs::remove_file(layout.stage.join("d/a")).unwrap();
+                state.take_in(&service.shared);
+                assert!(!is_seen_in(&layout, "d/a"), "{hit:?}: the removal by the producer was ignored");
+            }
+            drop(state);
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_dir_all(&disk).unwrap();
+            fs::remove_file(&notice).unwrap();
+        });
     }
 }

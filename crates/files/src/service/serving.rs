@@ -210,7 +210,7 @@ impl State {
     /// disk.
     fn is_own(&self, rest: &Path, meta: &crossdock_os::fs::Metadata) -> bool {
         let layout = &self.store.layout;
-        layout.is_staged(rest, meta) || layout.spilled.join(rest).exists()
+        layout.is_staged(rest, meta).unwrap_or(false) || layout.spilled.join(rest).exists()
     }
 }
 
