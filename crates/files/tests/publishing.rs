@@ -102,6 +102,26 @@ fn a_file_that_could_not_be_published_is_published_when_the_reason_has_passed() 
     }
 }
 
+/// The reason is the same as in the test above.
+#[test]
+fn waits_end_only_when_a_file_that_could_not_be_published_at_the_producers_end_is_published() {
+    let directory = Fixture::new(Publish::Close);
+    fs::create_dir(directory.published("f")).unwrap();
+    fs::write(directory.stage("f"), "complete").unwrap();
+    directory.service().producers(Phase::Ended);
+    let FileWaitOutcome::TimedOut(story) = directory
+        .views(Duration::from_millis(300))
+        .await_file(directory.published("never").to_str().unwrap().as_bytes())
+    else {
+        panic!("a wait ends before all finished files are published")
+    };
+    assert!(story.to_string().contains("simulate still runs"), "{story}");
+    fs::remove_dir(directory.published("f")).unwrap();
+    let FileWaitOutcome::Gone(story) = directory.wait("never") else { panic!("the wait does not end") };
+    assert!(story.to_string().contains("simulate ended in order"), "{story}");
+    assert_eq!(fs::read(directory.published("f")).unwrap(), b"complete");
+}
+
 #[test]
 fn a_closed_file_is_published_whole_and_is_the_very_file_that_was_written() {
     let f = Fixture::new(Publish::Close);

@@ -69,6 +69,10 @@ const OPENING: Duration = Duration::from_secs(1);
 /// How long a file is kept after all consumers have read it, because some programs open a file twice.
 const SETTLED: Duration = Duration::from_secs(1);
 
+/// After the producers have ended, some finished files may not be published yet, because calls fail. If this lasts longer
+/// than this time, consumers are told that the producers have ended all the same.
+const UNPUBLISHED: Duration = Duration::from_secs(60);
+
 /// How often the service measures the memory of a directory whose files may move to a disk. It also measures
 /// immediately after each publication.
 const SPILL_LOOK: Duration = Duration::from_millis(20);
@@ -199,6 +203,9 @@ struct State {
     /// Whether the producers of this host have not started yet, run, have ended or have failed; `None` if this host has
     /// no producers.
     own: Option<Phase>,
+    /// How and when the producers of this host have ended, as long as consumers are not told so. Consumers are not told
+    /// while finished files cannot be published; until then `own` says that the producers run.
+    ending: Option<(Phase, Instant)>,
     /// The other hosts with producers.
     origins: Vec<Origin>,
     /// Files that were fetched, each with the index of its host in `origins`.
@@ -255,6 +262,7 @@ impl Service {
             held: Vec::new(),
             seen_at: Vec::new(),
             own: Some(Phase::Coming),
+            ending: None,
             origins: Vec::new(),
             fetched: BTreeMap::new(),
             report: Report { writers_known: known, ..Report::default() },
@@ -334,31 +342,25 @@ impl Service {
     }
 
     /// Tells consumers whether the producers of this host have started, have ended or have failed. If `phase` is
-    /// [`Phase::Ended`], all finished files are published first.
+    /// [`Phase::Ended`], all finished files are published first. If this fails, for example because descriptors are
+    /// short, the service tries again, and tells consumers of the end later, at the latest after a minute.
     pub fn producers(&self, phase: Phase) {
         let mut state = self.shared.state();
         // When the producers have ended, all their events are in the queue. The service carries out these events before
         // it announces the end.
         state.take_in(&self.shared);
-        if matches!(phase, Phase::Ended | Phase::Failed) {
-            // If a folder could not be watched so far, the service tries again now, so that the files in the folder are
-            // published before the end.
-            state.enter_again(Duration::ZERO);
-            state.visit_all(&self.shared);
-            let is_well = phase == Phase::Ended;
-            if state.how.takes_found(is_well) {
-                state.unvisited.insert(PathBuf::new(), Visit::Look);
-                state.visit_all(&self.shared);
-            }
-            if is_well {
-                state.publish_unsure(&self.shared);
-            }
-            let left: Vec<PathBuf> = std::mem::take(&mut state.written).into_iter().collect();
-            left.iter().for_each(|rest| state.publish(&self.shared, rest));
+        if !matches!(phase, Phase::Ended | Phase::Failed) {
+            return state.announce(&self.shared, phase);
         }
-        state.own = Some(phase);
-        state.tell_phase();
-        self.shared.news.notify_all();
+        state.publish_rest(&self.shared, phase == Phase::Ended);
+        if state.lacks_files() {
+            state.announce(&self.shared, Phase::Producing);
+            state.ending = Some((phase, Instant::now()));
+            // The watching thread may be in a long wait for events.
+            event::signal(&self.shared.nudge);
+        } else {
+            state.announce(&self.shared, phase);
+        }
     }
 
     /// Reports what the service has done so far.
@@ -370,7 +372,12 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.shared.state().is_over = true;
+        {
+            let mut state = self.shared.state();
+            state.is_over = true;
+            // From now on, no file is published any more.
+            state.announce_end(&self.shared);
+        }
         self.shared.room.notify_all();
         self.shared.news.notify_all();
         let _ = self.mover.take().map(JoinHandle::join);
@@ -423,7 +430,10 @@ impl Shared {
         loop {
             let (is_idle, is_behind) = {
                 let state = self.state();
-                let is_idle = state.written.is_empty() && state.consumed.is_empty() && state.unentered.is_empty();
+                let is_idle = state.written.is_empty()
+                    && state.consumed.is_empty()
+                    && state.unentered.is_empty()
+                    && state.ending.is_none();
                 (is_idle, !state.unvisited.is_empty())
             };
             let patience = match (is_idle, is_behind) {
@@ -433,7 +443,11 @@ impl Shared {
             };
             let ready = match epoll.wait(Deadline::after(patience)) {
                 Ok(ready) => ready,
-                Err(error) => return self.state().trouble(format!("no file is published any more: {error}")),
+                Err(error) => {
+                    let mut state = self.state();
+                    state.trouble(format!("no file is published any more: {error}"));
+                    return state.announce_end(self);
+                }
             };
             if ready.iter().any(|r| r.token == STOP) {
                 return;
@@ -451,6 +465,7 @@ impl Shared {
                 let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
                 again.iter().for_each(|rest| state.publish_found(self, rest));
             }
+            state.end_if_complete(self);
         }
     }
 
@@ -852,10 +867,13 @@ impl State {
         let outdated = self.outdated(rest);
         let mut is_torn = || shared.writers().is_torn(meta.ino(), meta.created().ok());
         let mut before = |store: &Store| outdated.iter().for_each(|old| store.drop_file(old));
-        match self.store.publish(rest, was_written, &mut is_torn, &mut before) {
+        let tried = self.store.publish(rest, was_written, &mut is_torn, &mut before);
+        if tried.is_ok() {
+            self.failed.remove(rest);
+        }
+        match tried {
             Ok(PublishOutcome::Done) => {
                 self.written.remove(rest);
-                self.failed.remove(rest);
                 self.torn.remove(rest);
                 self.report.published += 1;
                 self.report.bytes += meta.len();
@@ -896,8 +914,59 @@ impl State {
     fn publish_later(&mut self, rest: &Path, error: &io::Error) {
         self.written.insert(rest.to_owned());
         if self.failed.insert(rest.to_owned(), Instant::now()).is_none() {
-            self.trouble(format!("{} cannot be published yet: {error}", rest.display()));
+            self.trouble_once(format!("{} cannot be published yet: {error}", rest.display()));
         }
+    }
+
+    /// Publishes all finished files that are not published yet, because the producers have ended. `is_well` is false if
+    /// they have failed.
+    fn publish_rest(&mut self, shared: &Shared, is_well: bool) {
+        // If a folder could not be watched so far, the service tries again now, so that the files in the folder are
+        // published before the end.
+        self.enter_again(Duration::ZERO);
+        self.visit_all(shared);
+        if self.how.takes_found(is_well) {
+            self.unvisited.insert(PathBuf::new(), Visit::Look);
+            self.visit_all(shared);
+        }
+        if is_well {
+            self.publish_unsure(shared);
+        }
+        let left: Vec<PathBuf> = std::mem::take(&mut self.written).into_iter().collect();
+        left.iter().for_each(|rest| self.publish(shared, rest));
+    }
+
+    /// Tells whether a file could not be published, or a folder could not be watched, because a call failed.
+    fn lacks_files(&self) -> bool {
+        !self.failed.is_empty() || !self.unentered.is_empty()
+    }
+
+    /// Tells consumers that the producers have ended, if all finished files are published now, or if the files that are
+    /// not published have had their time.
+    fn end_if_complete(&mut self, shared: &Shared) {
+        let Some((phase, since)) = self.ending else { return };
+        let is_late = since.elapsed() >= UNPUBLISHED;
+        if !is_late && !self.lacks_files() {
+            // A folder that was visited only now may have finished files.
+            self.publish_rest(shared, phase == Phase::Ended);
+        }
+        if is_late || !self.lacks_files() {
+            self.announce_end(shared);
+        }
+    }
+
+    /// Tells consumers how the producers have ended, if they are not told yet.
+    fn announce_end(&mut self, shared: &Shared) {
+        if let Some((phase, _)) = self.ending {
+            self.announce(shared, phase);
+        }
+    }
+
+    /// Tells consumers and other hosts whether the producers of this host have started, have ended or have failed.
+    fn announce(&mut self, shared: &Shared, phase: Phase) {
+        (self.own, self.ending) = (Some(phase), None);
+        self.tell_phase();
+        shared.news.notify_all();
     }
 
     /// Does what follows when consumers see a new file: forgets the reads of an older file of this name, removes the
@@ -1427,6 +1496,49 @@ mod tests {
         drop(service);
         fs::remove_dir_all(&root).unwrap();
         fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn consumers_hear_of_the_end_when_files_that_cannot_be_published_have_had_their_time() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-late-end-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        // Among the published files, a folder has the name of the producers' file, so the file cannot be published.
+        fs::create_dir(service.layout().published.join("f")).unwrap();
+        fs::write(service.layout().stage.join("f"), "x").unwrap();
+        service.producers(Phase::Failed);
+        let mut state = service.shared.state();
+        assert_eq!(state.own, Some(Phase::Producing), "a finished file is not published");
+        state.ending = state.ending.and_then(|(phase, since)| Some((phase, since.checked_sub(UNPUBLISHED)?)));
+        drop(state);
+        until("the end", || service.shared.state().own == Some(Phase::Failed));
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[test]
+    fn files_in_a_folder_that_can_be_watched_after_the_end_come_before_consumers_hear_of_the_end() {
+        for how in [Publish::Close, Publish::Rename, Publish::Marker(".done".into()), Publish::End] {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-watch-end-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", how.clone(), Keep::All).unwrap();
+            let layout = service.layout();
+            // Among the published files, a file has the name of the producers' folder, so the visit of the folder fails.
+            fs::write(layout.published.join("d"), "").unwrap();
+            fs::create_dir(layout.stage.join("d")).unwrap();
+            fs::write(layout.stage.join("d/.f"), "x").unwrap();
+            fs::rename(layout.stage.join("d/.f"), layout.stage.join("d/f")).unwrap();
+            fs::write(layout.stage.join("d/f.done"), "").unwrap();
+            service.producers(Phase::Ended);
+            assert_eq!(service.shared.state().own, Some(Phase::Producing), "{how:?}");
+            fs::remove_file(layout.published.join("d")).unwrap();
+            until("the end", || service.shared.state().own == Some(Phase::Ended));
+            assert!(is_seen(&service, "d/f"), "{how:?}: {:?}", service.report());
+            drop(service);
+            fs::remove_dir_all(&root).unwrap();
+            fs::remove_file(&notice).unwrap();
+        }
     }
 
     #[test]
