@@ -1,5 +1,7 @@
 //! Answers the services of other hosts: changes of the directory, and the bytes of published files.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -163,9 +165,19 @@ impl State {
         self.ledger.reader(node).ok_or_else(|| Refusal::new(Status::Denied, text()))
     }
 
-    /// Closes files that were fetched, or that no host has asked for in the last minute.
+    /// Closes files of which no host has asked for bytes in the last minute. A file whose bytes were all sent stays open
+    /// until the other host reports that it has the file, because bytes may be lost on the way, and are then asked for
+    /// again. So that such files do not take all descriptors, only the last [`SENT`] of them stay open for each host.
     fn release(&mut self) {
-        self.held.retain(|held| !held.file.is_done());
+        self.held.retain(|held| held.file.requests().last.elapsed() <= HELD);
+        self.held.sort_by_cached_key(|held| Reverse(held.file.requests().last));
+        let mut sent: BTreeMap<usize, usize> = BTreeMap::new();
+        self.held.retain(|held| {
+            let is_sent = held.file.requests().sent >= held.file.length;
+            let count = sent.entry(held.reader).or_default();
+            *count += usize::from(is_sent);
+            !is_sent || *count <= SENT
+        });
     }
 
     /// Notes that another host has fetched a file or has given it up. The host counts as a consumer that has read the
@@ -226,24 +238,35 @@ pub(super) struct OpenFile {
 /// How long this service keeps a file open after another host last asked for a part of the file.
 const HELD: Duration = Duration::from_secs(60);
 
+/// The most files whose bytes were all sent that stay open for one other host. A host fetches at most
+/// [`super::backlog::LANES`] files of a directory at the same time.
+const SENT: usize = 16;
+
 /// The bytes of a published file. They are read and not mapped: if a file is shortened, which is against the rules, an
 /// access to its mapping kills the process.
 #[derive(Debug)]
 struct Bytes {
     file: File,
     length: u64,
-    /// The number of bytes that were sent, and when the last ones were sent.
-    sent: Mutex<(u64, Instant)>,
+    requests: Mutex<Requests>,
+}
+
+/// What another host has asked for of a file.
+#[derive(Clone, Copy, Debug)]
+struct Requests {
+    /// The number of bytes that were read to be sent. Bytes that were lost on the way count again.
+    sent: u64,
+    /// When the last bytes were read, or when the file was opened.
+    last: Instant,
 }
 
 impl Bytes {
     fn of(file: File, length: u64) -> Self {
-        Self { file, length, sent: Mutex::new((0, Instant::now())) }
+        Self { file, length, requests: Mutex::new(Requests { sent: 0, last: Instant::now() }) }
     }
 
-    fn is_done(&self) -> bool {
-        let (bytes, last) = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes >= self.length || last.elapsed() > HELD
+    fn requests(&self) -> Requests {
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -255,15 +278,120 @@ impl Source for Bytes {
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> Result<&'a [u8], Refusal> {
         let bytes = buffer.room(length)?;
         self.file.read_exact_at(bytes, offset).map_err(|_| Refusal::shorter())?;
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        *sent = (sent.0 + length, Instant::now());
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests = Requests { sent: requests.sent.saturating_add(length), last: Instant::now() };
         Ok(bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crossdock_layout::files::Phase;
+    use crossdock_layout::wire::SegmentKind;
+    use crossdock_os::fs;
+    use crossdock_os::testing::until;
+
+    use super::super::{RemoteHosts, Service};
     use super::*;
+    use crate::rules::Publish;
+
+    /// The host `a`, which has published the files `0`, `1` and so on, of two bytes each. The host `b` fetches them.
+    struct Producer {
+        root: PathBuf,
+        service: Option<Service>,
+    }
+
+    impl Producer {
+        fn new(name: &str, keep: Keep) -> Self {
+            let root = PathBuf::from(format!("/dev/shm/crossdock-serving-{name}-{}", std::process::id()));
+            let notice = root.with_extension("notice");
+            let service = Service::start(&root, &notice, "simulate", Publish::Close, keep).unwrap();
+            let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
+            service.shared.share(&across, LIFE);
+            Self { root, service: Some(service) }
+        }
+
+        fn shared(&self) -> &Shared {
+            &self.service.as_ref().unwrap().shared
+        }
+
+        /// Publishes a file. Gives the number of its change.
+        fn publish(&self, name: &str) -> u64 {
+            fs::write(self.root.join("stage").join(name), "xx").unwrap();
+            let find = || {
+                let (entries, ..) = self.shared().state().ledger.beyond(0);
+                entries.iter().find(|entry| entry.rest == Path::new(name)).map(|entry| entry.number)
+            };
+            until("the publication", || find().is_some());
+            find().unwrap()
+        }
+
+        fn open(&self, number: u64) -> Result<Arc<dyn Source>, Refusal> {
+            self.shared().open("b", &SourceId { kind: SegmentKind::Item, object: number, epoch: LIFE })
+        }
+
+        /// Sends all bytes of a file, as if they were lost on the way.
+        fn send(&self, number: u64) {
+            let mut buffer = Buffer::default();
+            assert_eq!(self.open(number).unwrap().bytes(0, 2, &mut buffer).unwrap(), b"xx");
+        }
+
+        /// Handles a request in which `b` reports that it has carried out all changes up to `done`.
+        fn ask(&self, done: u64) {
+            let (directory, phase) = (String::new(), Phase::Coming);
+            let question = Question { directory, life: LIFE, since: 0, done, phase, torn: 0 };
+            self.shared().news("b", &question, Deadline::after(Duration::ZERO)).unwrap();
+        }
+
+        fn held(&self) -> Vec<u64> {
+            let mut held: Vec<u64> = self.shared().state().held.iter().map(|held| held.number).collect();
+            held.sort();
+            held
+        }
+    }
+
+    impl Drop for Producer {
+        fn drop(&mut self) {
+            self.service = None;
+            fs::remove_dir_all(&self.root).unwrap();
+            fs::remove_file(self.root.with_extension("notice")).unwrap();
+        }
+    }
+
+    const LIFE: u64 = 1 << 32;
+
+    #[test]
+    fn a_file_that_was_dropped_can_be_read_until_the_other_host_has_all_of_its_bytes() {
+        let host = Producer::new("dropped", Keep::Newest(1));
+        let first = host.publish("0");
+        host.send(first);
+        host.ask(first - 1);
+        host.publish("1");
+        until("the drop", || !host.root.join("published/0").exists());
+        // The bytes were lost on the way, so `b` asks for them again.
+        host.send(first);
+        host.ask(first);
+        assert!(host.held().is_empty());
+        assert!(host.open(first).is_err(), "b has the file");
+    }
+
+    #[test]
+    fn of_the_files_whose_bytes_were_sent_the_last_ones_stay_open() {
+        let host = Producer::new("many", Keep::All);
+        let numbers: Vec<u64> = (0..SENT + 3).map(|name| host.publish(&name.to_string())).collect();
+        // Of this file, only a part was sent.
+        let mut buffer = Buffer::default();
+        host.open(numbers[0]).unwrap().bytes(0, 1, &mut buffer).unwrap();
+        numbers[1..].iter().for_each(|number| host.send(*number));
+        // The bytes of this file are sent again, so it is the last one.
+        host.send(numbers[1]);
+        host.ask(0);
+        let mut expected = numbers.clone();
+        expected.drain(2..4);
+        assert_eq!(host.held(), expected);
+        // A file that was closed is opened again.
+        host.send(numbers[2]);
+    }
 
     #[test]
     fn so_many_questions_wait_and_no_more_until_one_of_them_is_answered() {
