@@ -22,6 +22,7 @@ use fuser::{
 use super::MovedFiles;
 use super::nodes::{Identity, ROOT, ViewNodes};
 use crate::rules::is_hidden;
+use crate::store::present;
 
 /// The functions that a view calls to report what its readers did.
 pub struct ViewCallbacks {
@@ -68,7 +69,7 @@ struct Handle {
     /// number.
     _backing: Option<Arc<BackingId>>,
     /// The file from which this server reads, if the kernel asks it for bytes.
-    file: Option<File>,
+    file: Option<Arc<File>>,
 }
 
 /// The view as a file system, which the library `fuser` serves.
@@ -182,14 +183,31 @@ impl Shared {
         Ok(Some(attributes))
     }
 
+    /// Opens the file that is published under a name; `None` if there is no such file. The folders are searched in the
+    /// same order as by [`Self::find`]. If no folder gives the file, and a call failed, the result is the first error: the
+    /// file may be in the folder whose call failed.
+    fn open_published(&self, rest: &Path) -> io::Result<Option<File>> {
+        let mut result = Ok(None);
+        for face in self.faces.iter().chain(self.faces.iter().skip(1)) {
+            match present(fs::open(OpenOptions::new().read(true), face.join(rest))) {
+                Ok(None) => {}
+                Err(error) => result = result.and(Err(error)),
+                file => return file,
+            }
+        }
+        result
+    }
+
     /// Opens the file of a name and answers the kernel. Returns `reply` if there is no file.
     fn open(&self, number: u64, rest: &Path, reply: ReplyOpen) -> Option<ReplyOpen> {
-        let opened = self
-            .faces
-            .iter()
-            .chain(self.faces.iter().skip(1))
-            .find_map(|face| fs::open(OpenOptions::new().read(true), face.join(rest)).ok());
-        let Some(file) = opened else { return Some(reply) };
+        let file = match self.open_published(rest) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Some(reply),
+            Err(error) => {
+                reply.error(error.into());
+                return None;
+            }
+        };
         let Ok(meta) = file.metadata() else {
             reply.error(Errno::EIO);
             return None;
@@ -222,11 +240,28 @@ impl Shared {
             }
             // A kernel without passthrough reads the bytes through this server.
             Err(_) => {
-                state.handles.insert(handle, Handle { rest, _backing: None, file: Some(file) });
+                state.handles.insert(handle, Handle { rest, _backing: None, file: Some(Arc::new(file)) });
                 reply.opened(FileHandle(handle), FopenFlags::empty());
             }
         }
         None
+    }
+
+    /// Reads at most `size` bytes of an open file; fewer at the end of the file.
+    fn read(&self, handle: FileHandle, offset: u64, size: usize) -> Result<Vec<u8>, Refused> {
+        let file = self.state().handles.get(&handle.0).and_then(|handle| handle.file.clone()).ok_or(Errno::EBADF)?;
+        let mut bytes = vec![0; size];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
     }
 
     /// Lists the entries of a folder, sorted by name.
@@ -404,22 +439,10 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let file = {
-            let state = self.0.state();
-            state.handles.get(&handle.0).and_then(|handle| handle.file.as_ref()?.try_clone().ok())
-        };
-        let Some(file) = file else { return reply.error(Errno::EBADF) };
-        let mut bytes = vec![0; size as usize];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match file.read_at(&mut bytes[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(more) => filled += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return reply.error(error.into()),
-            }
+        match self.0.read(handle, offset, size as usize) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(error) => reply.error(error),
         }
-        reply.data(&bytes[..filled]);
     }
 
     fn release(
@@ -473,5 +496,58 @@ impl Filesystem for Server {
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         self.0.state().folders.remove(&handle.0);
         reply.ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn shared(faces: Vec<PathBuf>) -> Shared {
+        let callbacks = ViewCallbacks { read: Box::new(|_| ()), story: Box::new(|_, _| ()) };
+        let line = Views::line("/nothing", "/nothing.notice", Duration::ZERO, &[]);
+        Shared::new(faces, "/data".into(), Views::parse(&line).unwrap(), MovedFiles::default(), callbacks)
+    }
+
+    #[test]
+    fn a_file_in_another_folder_is_opened_although_the_first_folder_gives_an_error() {
+        let (memory, disk) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let view = shared(vec![memory.path().to_owned(), disk.path().to_owned()]);
+        std::os::unix::fs::symlink("f", memory.path().join("f")).unwrap();
+        assert!(view.open_published(Path::new("f")).is_err(), "the link leads to itself");
+        fs::write(disk.path().join("f"), "x").unwrap();
+        assert!(view.open_published(Path::new("f")).unwrap().is_some());
+        assert!(view.open_published(Path::new("g")).unwrap().is_none());
+        assert!(
+            view.open_published(Path::new("f/g")).is_err() && view.open_published(Path::new("g/f")).unwrap().is_none()
+        );
+    }
+
+    /// The test runs itself again, in a process that can have few descriptors.
+    #[test]
+    fn without_free_descriptors_open_files_are_read_and_others_do_not_count_as_missing() {
+        const INSIDE: &str = "CROSSDOCK_TEST_FEW_DESCRIPTORS";
+        if std::env::var_os(INSIDE).is_none() {
+            let name =
+                "view::server::tests::without_free_descriptors_open_files_are_read_and_others_do_not_count_as_missing";
+            let mut again = Command::new("/bin/sh");
+            again.args(["-c", r#"ulimit -n 64 && exec "$0" "$@""#]).arg(std::env::current_exe().unwrap());
+            let output = again.args(["--exact", name, "--nocapture"]).env(INSIDE, "1").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            return assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let view = shared(vec![folder.path().to_owned()]);
+        fs::write(folder.path().join("f"), "0123456789").unwrap();
+        let file = view.open_published(Path::new("f")).unwrap().map(Arc::new);
+        view.state().handles.insert(1, Handle { rest: "f".into(), _backing: None, file });
+        let all: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        let opened = view.open_published(Path::new("f"));
+        let read = view.read(FileHandle(1), 3, 100);
+        drop(all);
+        assert_eq!(opened.unwrap_err().raw_os_error(), Some(Errno::EMFILE.code()));
+        assert_eq!(read.unwrap(), b"3456789");
     }
 }
