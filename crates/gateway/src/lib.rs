@@ -47,6 +47,7 @@ pub use catalog_address::{CatalogAddress, CatalogOptions, SiteCatalog};
 pub use fuzz::fuzz_entry;
 pub use item_location::ItemLocation;
 pub use keys::Name;
+use member::{Member, NodeLease};
 pub use node_record::NodeRecord;
 pub use nodes::{ECHO, Nodes};
 pub use options::{GatewayOptions, bad_site_name};
@@ -239,11 +240,17 @@ impl Mailbox {
     }
 }
 
-/// A daemon's part in its site. Dropping this value leaves the site.
+/// A daemon's part in its site. [`Gateway::leave`] leaves the site.
+///
+/// Dropping this value only ends the threads. The node keeps its lease and its names until the lease ends, as if the
+/// process had been killed: if a broker fails, the node's members may live, and the next broker continues with the same
+/// lease.
 pub struct Gateway {
     mailbox: Arc<Mailbox>,
     orders: Option<Sender<GatewayRequest>>,
     stop: Arc<AtomicBool>,
+    /// The thread that keeps the lease alive. When it ends, it returns the lease, if the node has one.
+    lease: Option<JoinHandle<Option<(Member, NodeLease)>>>,
     threads: Vec<JoinHandle<()>>,
     nodes: Arc<Nodes>,
     // This field is dropped last: if this node keeps the catalog, the node still needs the catalog to end its own lease
@@ -274,32 +281,26 @@ impl Gateway {
         let mailbox = Arc::new(Mailbox { news: Mutex::default(), bell });
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, orders) = channel();
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new()
-                .name(name.into())
-                .spawn(run)
-                .map_err(|error| format!("no thread for the site: {error}"))
-        };
         let catalog = opened.client();
         let clock = || clock::since_boot_ns() / 1_000_000;
         let hints = Arc::new(item_entries::ItemEntries::new(&options.site, &options.node));
-        let member =
-            member::Member::new(options, &nodes.address(), Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
+        let member = Member::new(options, &nodes.address(), Arc::clone(&catalog), Arc::clone(&hints), Box::new(clock));
         let worker = worker::Worker::new(member, orders, Arc::clone(&mailbox), Arc::clone(&stop));
         let mut gateway = Self {
             mailbox: Arc::clone(&mailbox),
             orders: Some(sender),
             stop: Arc::clone(&stop),
+            lease: None,
             threads: Vec::new(),
             nodes: Arc::clone(&nodes),
             _catalog: opened,
         };
-        gateway.threads.push(spawn("site-lease", Box::new(move || worker.run()))?);
+        gateway.lease = Some(spawn("site-lease", move || worker.run())?);
         let site = options.site.clone();
         let (news, ended, known) = (Arc::clone(&mailbox), Arc::clone(&stop), Arc::clone(&nodes));
         let follow = move || worker::follow(&*catalog, &site, &news, (&known, &hints), &ended);
-        gateway.threads.push(spawn("site-names", Box::new(follow))?);
-        gateway.threads.push(spawn("site-links", Box::new(move || nodes.look_after(&mailbox, &stop)))?);
+        gateway.threads.push(spawn("site-names", follow)?);
+        gateway.threads.push(spawn("site-links", move || nodes.look_after(&mailbox, &stop))?);
         Ok(gateway)
     }
 
@@ -326,16 +327,33 @@ impl Gateway {
             orders.send(order).ok();
         }
     }
-}
 
-impl Drop for Gateway {
-    /// Ends the threads. Before the worker thread ends, it ends the node's lease, unless the catalog takes too long to
-    /// answer.
-    fn drop(&mut self) {
+    /// Leaves the site: ends the threads, and then the node's lease. So the node and its names are no longer in the
+    /// catalog, unless the catalog takes too long to answer.
+    pub fn leave(mut self) {
+        if let Some((member, lease)) = self.end_threads() {
+            member.leave(&lease);
+        }
+    }
+
+    /// Ends the threads. Returns the lease that the node still has.
+    fn end_threads(&mut self) -> Option<(Member, NodeLease)> {
         self.stop.store(true, Ordering::Relaxed);
         self.orders = None;
+        let lease = self.lease.take().and_then(|thread| thread.join().ok().flatten());
         for thread in self.threads.drain(..) {
             thread.join().ok();
         }
+        lease
     }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}
+
+fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, String> {
+    thread::Builder::new().name(name.into()).spawn(run).map_err(|error| format!("no thread for the site: {error}"))
 }

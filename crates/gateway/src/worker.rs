@@ -52,7 +52,8 @@ impl Worker {
         Self { member, orders, mailbox, stop, state, strays: VecDeque::new(), items: VecDeque::new() }
     }
 
-    pub fn run(mut self) {
+    /// Works until the gateway ends. Returns the node's lease, if it has one.
+    pub fn run(mut self) -> Option<(Member, NodeLease)> {
         while !self.stop.load(Ordering::Relaxed) {
             self.look_after_lease();
             match self.orders.recv_timeout(self.wait()) {
@@ -61,8 +62,9 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if let State::In { joined, .. } = &self.state {
-            self.member.leave(joined);
+        match self.state {
+            State::In { joined, .. } => Some((self.member, joined)),
+            State::Out { .. } => None,
         }
     }
 

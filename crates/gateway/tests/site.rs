@@ -89,7 +89,7 @@ fn a_node_asks_and_pulls_from_another_one_and_knows_its_round_trip() {
         _ => None,
     });
     // The next daemon of node `b` listens at another address, and the link of `a` connects to it.
-    drop(b);
+    b.leave();
     a.until("b is gone", |news| matches!(news, GatewayEvent::NodeGone { node } if node == "b").then_some(()));
     let _b = Node::start(&GatewayOptions { token: 1234, ..site.other("b") });
     a.until("b is back", |news| matches!(news, GatewayEvent::Node(place) if place.node == "b").then_some(()));
@@ -126,6 +126,10 @@ fn nodes_that_may_use_ucx_measure_it_and_say_whether_pulls_go_by_it() {
 impl Node {
     fn start(options: &GatewayOptions) -> Self {
         Self { gateway: Gateway::start(options, Arc::new(Answers)).unwrap(), news: Vec::new() }
+    }
+
+    fn leave(self) {
+        self.gateway.leave();
     }
 
     /// Waits for the first event that `pick` accepts, and takes it out of the list.
@@ -196,7 +200,7 @@ fn nodes_get_numbers_of_their_own_and_see_each_other_come_and_go() {
     };
     assert_eq!(a.until("b is seen", number("b")), second);
     assert_eq!(b.until("a is seen", number("a")), first);
-    drop(b);
+    b.leave();
     let gone = |news: &GatewayEvent| (*news == GatewayEvent::NodeGone { node: "b".into() }).then_some(());
     a.until("b is gone", gone);
     // A node that joins again under its name has the same number.
@@ -222,7 +226,7 @@ fn a_name_belongs_to_the_first_and_is_free_again_when_it_is_released_or_its_node
     // Names that are not announced are released.
     b.gateway.order(GatewayRequest::Announce(vec![name("y")]));
     a.until("x is free", |news| (*news == GatewayEvent::Unnamed { name: name("x") }).then_some(()));
-    drop(b);
+    b.leave();
     a.until("y is free", |news| (*news == GatewayEvent::Unnamed { name: name("y") }).then_some(()));
     assert_eq!(a.claim(&name("y")), Claimed::Ours);
 }
@@ -248,12 +252,12 @@ fn a_name_that_was_taken_goes_back_to_its_node_or_is_free_without_that_node() {
     a.until("c has taken x", is_at("c"));
     c.gateway.order(GatewayRequest::GiveBack { name: name("x"), to: "b".into() });
     a.until("x is back", is_at("b"));
-    drop(c);
+    c.leave();
     a.until("c is gone", |news| (*news == GatewayEvent::NodeGone { node: "c".into() }).then_some(()));
     assert!(matches!(a.claim(&name("x")), Claimed::Theirs(place) if place.node == "b"));
     a.gateway.order(GatewayRequest::Take { name: name("x"), from: "b".into() });
     a.until("a has taken x", is_at("a"));
-    drop(b);
+    b.leave();
     a.until("b is gone", |news| (*news == GatewayEvent::NodeGone { node: "b".into() }).then_some(()));
     a.gateway.order(GatewayRequest::GiveBack { name: name("x"), to: "b".into() });
     a.until("x is free", |news| (*news == GatewayEvent::Unnamed { name: name("x") }).then_some(()));
@@ -273,7 +277,7 @@ fn another_daemon_of_the_same_name_waits_and_says_who_has_it() {
     });
     assert!(why.contains("another daemon, at 127.0.0.1:"), "{why}");
     assert!(why.contains("is node 'b'"), "{why}");
-    drop(b);
+    b.leave();
     second.joined();
 }
 
@@ -291,6 +295,31 @@ fn a_broker_that_was_restarted_goes_on_with_the_lease_of_the_former_one() {
     next.gateway.order(GatewayRequest::Announce(vec![name("x")]));
     assert_eq!(next.claim(&name("x")), Claimed::Ours);
     assert!(matches!(a.claim(&name("x")), Claimed::Theirs(place) if place.node == "b"));
+}
+
+/// A broker that fails drops its gateway, and the members of its node may live. The lease of this test does not end by
+/// itself.
+#[test]
+fn a_gateway_that_is_dropped_keeps_its_node_and_its_names_and_one_that_leaves_gives_them_up() {
+    let site = Site::new();
+    let mut a = Node::start(&site.keeper());
+    a.joined();
+    let options = GatewayOptions { lease: Duration::from_secs(600), ..site.other("b") };
+    let mut b = Node::start(&options);
+    let number = b.joined();
+    assert_eq!(b.claim(&name("x")), Claimed::Ours);
+    drop(b);
+    // The number comes from the node's own entry.
+    match a.claim(&name("x")) {
+        Claimed::Theirs(place) => assert_eq!((place.node.as_str(), place.number), ("b", number)),
+        other => panic!("the name is not b's any more: {other:?}"),
+    }
+    let mut next = Node::start(&options);
+    assert_eq!(next.joined(), number);
+    assert_eq!(next.claim(&name("x")), Claimed::Ours);
+    next.leave();
+    a.until("b is gone", |news| (*news == GatewayEvent::NodeGone { node: "b".into() }).then_some(()));
+    assert_eq!(a.claim(&name("x")), Claimed::Ours);
 }
 
 #[test]
@@ -336,7 +365,7 @@ fn a_gateway_ends_soon_while_the_catalog_does_not_answer() {
     let node = Node::start(&options("b", catalog, folder.path()));
     thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
-    drop(node);
+    node.leave();
     let took = began.elapsed();
     assert!(took < Duration::from_secs(7), "the gateway ended after {took:?}");
 }

@@ -152,6 +152,7 @@ impl Host<'_> {
             self.look_for_deaths();
             self.compact_if_wanted();
             if self.is_idle() {
+                self.leave_site();
                 return Ok(0);
             }
         }

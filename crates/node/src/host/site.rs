@@ -119,9 +119,12 @@ impl Host<'_> {
         membership.gateway.order(order.into());
     }
 
-    /// Leaves the site: the gateway ends the node's lease.
+    /// Leaves the site: the gateway ends the node's lease. A broker that fails does not call this, because its members
+    /// may live, and the next broker continues with the lease.
     pub(super) fn leave_site(&mut self) {
-        drop(self.membership.take());
+        if let Some(membership) = self.membership.take() {
+            membership.gateway.leave();
+        }
     }
 }
 
