@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
-use crossdock_os::file::{sync_folder, try_lock};
+use crossdock_os::file::{rename_to_free_name, sync_folder, try_lock};
 use crossdock_os::fs::{self, File, OpenOptions};
 
 use crate::contents::Contents;
@@ -107,7 +107,7 @@ impl Folder {
     }
 
     /// Writes the next checkpoint. If `save` returns without an error, the file has its name and is on the disk. After
-    /// an error nothing has changed.
+    /// an error nothing has changed. No existing file is replaced.
     ///
     /// `good` is called after everything is written. If it returns false, the contents are not valid any more (for
     /// example, because the publisher took the version back), and they are not saved.
@@ -118,7 +118,8 @@ impl Folder {
     /// is gone, otherwise `SYSTEM`.
     pub fn save(&mut self, contents: &Contents, good: &dyn Fn() -> bool) -> Result<Saved> {
         let begun = Instant::now();
-        let name = format!("{}-{:08}.h5", self.name, self.next);
+        self.skip_used_numbers()?;
+        let name = self.next_name();
         let (path, new) = (self.path.join(&name), self.path.join(format!(".{name}.new")));
         let written = Self::write_new(&new, contents).and_then(|written| {
             if !good() {
@@ -126,7 +127,7 @@ impl Folder {
                     "the version was taken back while it was written (the publisher's policy for a full pool)";
                 return Err(Error::new(Status::Closed, message));
             }
-            fs::rename(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e))?;
+            rename_to_free_name(&new, &path).map_err(|e| error::refused(&path, "cannot put in place", &e.reason()))?;
             // The sync has failed, so after a crash of the machine the new name might be lost. An error of `save` must
             // mean that nothing has changed, so the file is removed.
             sync_folder(&self.path).map_err(|e| {
@@ -140,6 +141,22 @@ impl Folder {
         })?;
         self.next += 1;
         Ok(Saved { path, length: written.length, took: begun.elapsed() })
+    }
+
+    /// Takes another number if the next one is used: another program may have put a checkpoint into the folder, for
+    /// example a copy from an archive. The rename in `save` finds this too, but not on every file system.
+    fn skip_used_numbers(&mut self) -> Result<()> {
+        let path = self.path.join(self.next_name());
+        match fs::symlink_metadata(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            found => found.map_err(|e| error::refused(&path, "cannot look at", &e))?,
+        };
+        self.next = self.after_all()?;
+        Ok(())
+    }
+
+    fn next_name(&self) -> String {
+        format!("{}-{:08}.h5", self.name, self.next)
     }
 
     fn write_new(new: &Path, contents: &Contents) -> Result<write::Written> {
@@ -221,8 +238,8 @@ fn parts(file: &str) -> Option<(&str, u64)> {
 
 fn names(folder: &Path) -> Result<Vec<String>> {
     let refused = |e: std::io::Error| error::refused(folder, "cannot look into", &e);
-    let entries = fs::read_dir(folder).map_err(refused)?;
-    Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+    let names = fs::names_in(folder).map_err(refused)?;
+    Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
 }
 
 /// Lists every checkpoint of a folder as (name, number, path). The list is sorted by name, and then by number.

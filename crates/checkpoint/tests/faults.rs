@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crossdock_checkpoint::{Contents, Folder, Series, Variable};
+use crossdock_checkpoint::{Contents, Folder, Series, Variable, restart};
+use crossdock_layout::Status;
 use crossdock_os::faults;
 
 fn contents(bytes: &[u8]) -> Contents<'_> {
@@ -68,4 +69,30 @@ fn a_call_that_fails_changes_nothing_and_succeeds_when_it_is_repeated() {
     let wanted = ["open", "mkdir", "write_file", "ftruncate", "fsync", "rename", "unlink", "flock"];
     assert!(wanted.iter().all(|call| seen.contains(call)), "{seen:?}");
     assert!(failed > 20, "{failed}");
+}
+
+#[test]
+fn a_listing_that_fails_hides_no_checkpoint_from_a_restart_and_no_number_from_a_writer() {
+    let bytes = [7; 100];
+    let seen = faults::each_call_fails(|attempt| {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path();
+        let mut folder = open(path).unwrap();
+        for _ in 0..3 {
+            folder.save(&contents(&bytes), &|| true).unwrap();
+        }
+        drop(folder);
+        attempt.arm();
+        let found = restart(path, "s");
+        let saved = open(path).and_then(|mut folder| folder.save(&contents(&bytes), &|| true));
+        let hit = attempt.disarm();
+        match found {
+            Ok(found) => assert_eq!(found.checkpoint.path(), path.join("s-00000003.h5"), "{hit:?}"),
+            Err(e) => assert_ne!(e.status, Status::NotFound, "{hit:?}: {e}"),
+        }
+        if let Ok(saved) = saved {
+            assert_eq!(saved.path, path.join("s-00000004.h5"), "{hit:?}");
+        }
+    });
+    assert!(seen.contains("getdents"), "{seen:?}");
 }

@@ -193,6 +193,24 @@ fn the_number_of_a_damaged_checkpoint_is_not_used_again() {
 }
 
 #[test]
+fn a_checkpoint_that_another_program_puts_into_the_folder_is_not_replaced() {
+    let (place, paths) = folder_with(1);
+    let (mut folder, bytes) = (Folder::open(place.path(), "field", &mut |_| {}).unwrap(), numbers(1));
+    let contents = Contents { attributes: vec![], series: vec![one("field", 9, &bytes)] };
+    let second = place.path().join("field-00000002.h5");
+    // The file comes before the checkpoint is written, and then while it is written.
+    fs::write(&second, "before").unwrap();
+    assert!(folder.save(&contents, &|| true).unwrap().path.ends_with("field-00000003.h5"));
+    let fourth = place.path().join("field-00000004.h5");
+    let copy = || fs::write(&fourth, "meanwhile").is_ok();
+    let e = folder.save(&contents, &copy).unwrap_err();
+    assert!(e.status == Status::System && e.to_string().contains("field-00000004.h5"), "{e}");
+    assert!(folder.save(&contents, &|| true).unwrap().path.ends_with("field-00000005.h5"));
+    assert_eq!((fs::read(&second).unwrap(), fs::read(&fourth).unwrap()), (b"before".into(), b"meanwhile".into()));
+    assert!(paths[0].exists());
+}
+
+#[test]
 fn a_folder_without_a_further_number_is_refused() {
     let (place, _) = folder_with(1);
     let last = place.path().join("field-18446744073709551615.h5");

@@ -97,6 +97,7 @@ const TABLE: &[(&str, &[Fault])] = &[
     ("pwrite", &[Fault::Short, error(Errno::INTR), error(Errno::NOSPC)]),
     ("pwrite_reserved", &[Fault::Short, error(Errno::INTR)]),
     ("write_file", &[Fault::Short, error(Errno::INTR), error(Errno::NOSPC), error(Errno::IO), error(Errno::DQUOT)]),
+    ("getdents", &[error(Errno::IO), error(Errno::NOMEM)]),
     ("read_file", &[error(Errno::IO), error(Errno::NOMEM)]),
     ("copy_file_range", &[error(Errno::NOSPC), error(Errno::IO), error(Errno::NOMEM)]),
     ("link", &[error(Errno::NOSPC), error(Errno::NOMEM)]),

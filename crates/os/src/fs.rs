@@ -362,6 +362,16 @@ pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     std::fs::read_dir(path)
 }
 
+/// Gives the names of everything in a folder. If the kernel cannot read the whole folder, the call fails, so the list is
+/// never short.
+pub fn names_in(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
+    let name = |entry: io::Result<DirEntry>| {
+        sys::plan("getdents")?;
+        Ok(entry?.file_name())
+    };
+    read_dir(path)?.map(name).collect()
+}
+
 /// Reads a whole file.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     sys::plan("open")?;
