@@ -229,6 +229,33 @@ fn a_lease_outlives_the_keepers_absence_and_ends_after_its_time_and_the_grace() 
     assert_eq!(c.keep_alive(lease, soon()), Err(CatalogError::NoLease));
 }
 
+/// The environment variable that is set in the process whose files may not grow. Its value is the folder of the journal.
+const FULL: &str = "CROSSDOCK_TEST_FULL";
+
+#[test]
+fn a_keeper_without_room_for_the_end_of_a_lease_says_so_once() {
+    if let Some(folder) = std::env::var_os(FULL) {
+        let keeper = Keeper::open(&KeeperOptions { folder: folder.into(), grace: Duration::ZERO }).unwrap();
+        let c = keeper.local();
+        while c.grant(Duration::from_secs(1), soon()).is_ok() {}
+        return thread::sleep(Duration::from_secs(3));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("sh");
+    // A file may have 512 or 1024 bytes, and a write beyond that fails instead of killing the process.
+    command.args(["-c", "trap '' XFSZ; ulimit -f 1 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    command.args(["--nocapture", "--exact", "a_keeper_without_room_for_the_end_of_a_lease_says_so_once"]);
+    let output = command.env(FULL, folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let lines: Vec<_> = said.lines().filter(|line| line.starts_with("catalog: ")).collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("catalog.journal cannot be written"),
+        "{} lines: {said:.2000}",
+        lines.len()
+    );
+}
+
 #[test]
 fn a_keeper_that_lost_its_journal_passes_no_former_fence_and_makes_watchers_list_again() {
     let mut place = Place::new();

@@ -3,12 +3,15 @@
 //! A record is written and synced before the keeper answers the request for the change that the record describes. The
 //! end of the file may hold a part of a record, if the keeper died while it wrote; that part is cut off. A wrong record
 //! *before* the end is damage, and opening fails. A journal that is several times as long as its content needs is
-//! compacted: the keeper writes a new file beside the old one, and renames the new file to the name of the old one.
+//! compacted: the keeper writes a new file beside the old one, and renames the new file to the name of the old one. If
+//! this fails, the new file is removed, so that the records that follow have its room on the disk.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crossdock_os::fs::File;
+use crossdock_os::fs::{self, File};
 use crossdock_os::{OsResult, file as files};
 
 use crate::codec::{Reader, Writer};
@@ -20,13 +23,15 @@ const HEAD: usize = 8;
 const RECORD_MAX: usize = 1 << 20;
 /// A journal below this size, in bytes, is not compacted.
 const SMALL: u64 = 1 << 20;
+/// How often the journal is opened again at most, because it was replaced before it was locked.
+const OPENINGS: usize = 100;
 
 pub(super) struct Journal {
     file: File,
     path: PathBuf,
     length: u64,
-    /// The journal's length in bytes when it was last compacted.
-    base: u64,
+    /// The length in bytes at which the journal is compacted next.
+    compact_at: u64,
     /// True if a part of a record was written and could not be cut off. The next append cuts the part off first.
     torn: bool,
     /// True if the journal's name may not be on the disk yet. The next append then syncs the folder first.
@@ -37,25 +42,28 @@ impl Journal {
     /// Opens the journal in this folder, or creates it, and returns its records.
     pub fn open(folder: &Path) -> io::Result<(Self, Vec<Record>)> {
         let path = folder.join("catalog.journal");
-        let file = File::from(files::open_or_make(&path, 0o666).map_err(|e| e.reason())?);
-        if !lock(&file)? {
-            let text = format!("another keeper uses {}; stop it first", path.display());
-            return Err(io::Error::new(ErrorKind::WouldBlock, text));
-        }
+        let file = open_locked(&path, || files::open_or_make(&path, 0o666))?;
+        // A keeper that died while it compacted the journal has left this file. If it cannot be removed, the next
+        // compaction overwrites it.
+        fs::remove_file(fresh_of(&path)).ok();
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
         files::read_all_at(&file, &mut bytes, 0).map_err(|e| e.reason())?;
         if bytes.len() < HEAD && MAGIC.starts_with(&bytes) {
             let begun = files::set_size(&file, 0).and_then(|()| files::write_all_at(&file, MAGIC, 0));
             begun.and_then(|()| files::sync(&file)).map_err(|e| e.reason())?;
             let length = HEAD as u64;
-            return Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, Vec::new()));
+            return Ok((Self::new(file, path, length), Vec::new()));
         }
         let (records, length) = read(&bytes).map_err(|why| {
             let text = format!("{} is damaged: {why}; move it away to begin with an empty catalog", path.display());
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
         files::set_size(&file, length).map_err(|e| e.reason())?;
-        Ok((Self { file, path, length, base: length, torn: false, is_unnamed: true }, records))
+        Ok((Self::new(file, path, length), records))
+    }
+
+    fn new(file: File, path: PathBuf, length: u64) -> Self {
+        Self { file, path, length, compact_at: compact_at(length), torn: false, is_unnamed: true }
     }
 
     /// Appends a record. If this succeeds, the record is on the disk.
@@ -89,13 +97,27 @@ impl Journal {
     }
 
     pub fn wants_compacting(&self) -> bool {
-        self.length > SMALL && self.length > 4 * self.base
+        self.length > self.compact_at
     }
 
     /// Replaces all records of the journal by `records`.
+    ///
+    /// # Errors
+    /// The new file cannot be written, for example because the disk is full. The old file stays in use. The next attempt
+    /// is made when the journal is twice as long as now.
     pub fn compact(&mut self, records: &[Record]) -> io::Result<()> {
-        let fresh = self.path.with_extension("fresh");
-        let file = File::from(files::open_or_make(&fresh, 0o666).map_err(|e| e.reason())?);
+        let fresh = fresh_of(&self.path);
+        self.compact_at = self.length * 2;
+        let (file, length) = self.replace(&fresh, records).inspect_err(|_| drop(fs::remove_file(&fresh)))?;
+        // From here on the new file is the journal, even if the folder cannot be synced now: the old file has no name
+        // any more, so records that were appended to the old file would be lost.
+        *self = Self::new(file, std::mem::take(&mut self.path), length);
+        self.sync_name().map_err(|e| e.reason())
+    }
+
+    /// Writes a new file with these records, locks it, and gives it the journal's name. Returns the file and its length.
+    fn replace(&self, fresh: &Path, records: &[Record]) -> io::Result<(File, u64)> {
+        let file = File::from(files::open_or_make(fresh, 0o666).map_err(|e| e.reason())?);
         let mut bytes = MAGIC.to_vec();
         records.iter().for_each(|record| bytes.extend(frame(record)));
         let written: OsResult<()> = (|| {
@@ -104,13 +126,11 @@ impl Journal {
             files::sync(&file)
         })();
         written.map_err(|e| e.reason())?;
-        lock(&file)?;
-        files::rename(&fresh, &self.path).map_err(|e| e.reason())?;
-        // From here on the new file is the journal, even if the folder cannot be synced now: the old file has no name
-        // any more, so records that were appended to the old file would be lost.
-        (self.file, self.length, self.base) = (file, bytes.len() as u64, bytes.len() as u64);
-        (self.torn, self.is_unnamed) = (false, true);
-        self.sync_name().map_err(|e| e.reason())
+        if !lock(&file)? {
+            return Err(is_used(fresh));
+        }
+        files::rename(fresh, &self.path).map_err(|e| e.reason())?;
+        Ok((file, bytes.len() as u64))
     }
 
     /// Syncs the folder, so that the journal's name is on the disk.
@@ -121,6 +141,38 @@ impl Journal {
         }
         Ok(())
     }
+}
+
+/// The file that becomes the journal when the journal is compacted.
+fn fresh_of(journal: &Path) -> PathBuf {
+    journal.with_extension("fresh")
+}
+
+/// The length at which a journal is compacted that had this length when it was opened, or when it was last compacted.
+fn compact_at(length: u64) -> u64 {
+    SMALL.max(4 * length)
+}
+
+/// Opens the journal by calling `open`, and locks it. If another keeper compacted the journal and ended between these two
+/// steps, the opened file has no name any more. The journal is then opened again.
+fn open_locked(path: &Path, mut open: impl FnMut() -> OsResult<OwnedFd>) -> io::Result<File> {
+    for _ in 0..OPENINGS {
+        let file = File::from(open().map_err(|e| e.reason())?);
+        if !lock(&file)? {
+            return Err(is_used(path));
+        }
+        let locked = file.metadata()?;
+        match fs::metadata(path) {
+            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => return Ok(file),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Err(io::Error::other(format!("{} is replaced faster than it can be locked", path.display())))
+}
+
+fn is_used(file: &Path) -> io::Error {
+    io::Error::new(ErrorKind::WouldBlock, format!("another keeper uses {}; stop it first", file.display()))
 }
 
 fn lock(file: &File) -> io::Result<bool> {
@@ -293,6 +345,72 @@ mod tests {
         assert!(Journal::open(folder.path()).is_err(), "two keepers with one journal");
         drop(journal);
         assert_eq!(Journal::open(folder.path()).unwrap().1, records()[..3]);
+    }
+
+    #[test]
+    fn what_a_compaction_left_is_removed_when_the_journal_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("catalog.fresh"), "half").unwrap();
+        let (_journal, found) = Journal::open(folder.path()).unwrap();
+        assert!(found.is_empty());
+        assert!(!folder.path().join("catalog.fresh").exists());
+    }
+
+    /// Another keeper compacts its journal and ends, after this one has opened the file and before it locks the file.
+    #[test]
+    fn a_journal_that_was_replaced_before_it_was_locked_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut former, _) = Journal::open(folder.path()).unwrap();
+        former.append(&records()[0]).unwrap();
+        let path = former.path.clone();
+        let mut former = Some(former);
+        let file = open_locked(&path, || {
+            let file = files::open_or_make(&path, 0o666);
+            if let Some(mut former) = former.take() {
+                former.compact(&records()[..3]).unwrap();
+            }
+            file
+        });
+        let mut bytes = vec![0; file.as_ref().unwrap().metadata().unwrap().len() as usize];
+        files::read_all_at(file.unwrap(), &mut bytes, 0).unwrap();
+        assert_eq!(read(&bytes).unwrap().0, records()[..3]);
+    }
+
+    #[test]
+    fn a_compaction_into_a_file_that_another_process_has_locked_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(folder.path()).unwrap();
+        journal.append(&records()[0]).unwrap();
+        let other = File::create(folder.path().join("catalog.fresh")).unwrap();
+        assert!(lock(&other).unwrap());
+        assert_eq!(journal.compact(&records()[..2]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        journal.append(&records()[2]).unwrap();
+        drop(journal);
+        assert_eq!(Journal::open(folder.path()).unwrap().1, [&records()[..1], &records()[2..3]].concat());
+    }
+
+    /// Makes each call of a compaction fail once with each of its errors.
+    #[cfg(feature = "faults")]
+    #[test]
+    fn a_compaction_that_fails_leaves_no_file_and_is_not_repeated_at_once() {
+        use crossdock_os::faults;
+        let put = Operation::Put { key: "a".into(), value: vec![1; 600_000], lease: None };
+        let long = Record::Changed { revision: 6, operations: vec![put] };
+        let seen = faults::each_call_fails(|attempt| {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut journal, _) = Journal::open(folder.path()).unwrap();
+            journal.append(&long).unwrap();
+            assert!(!journal.wants_compacting());
+            journal.append(&long).unwrap();
+            assert!(journal.wants_compacting());
+            attempt.arm();
+            let done = journal.compact(&records());
+            let hit = attempt.disarm();
+            assert!(!folder.path().join("catalog.fresh").exists(), "{hit:?}: {done:?}");
+            journal.append(&records()[0]).unwrap();
+            assert!(!journal.wants_compacting(), "{hit:?}: {done:?}");
+        });
+        assert!(["open", "pwrite", "fsync", "rename", "flock"].iter().all(|call| seen.contains(call)), "{seen:?}");
     }
 
     /// Makes each call of the journal fail once with each of its errors. After each failure, the journal must contain

@@ -288,22 +288,39 @@ impl Shared {
 
     /// Runs the thread that ends leases whose holders did not renew them in time.
     fn expire(&self) {
+        let mut reported = None;
         while !self.stops() {
-            let now = self.now();
-            let mut state = self.write();
-            while let Some(lease) = state.store.expired(now) {
-                let ended = state.store.plan_end(lease).and_then(|record| self.apply(&mut state, &record));
-                if let Err(error) = ended {
-                    eprintln!("catalog: lease {} could not be ended: {error}", lease.0);
-                    break;
+            let wait = match self.end_leases() {
+                Ok(wait) => {
+                    reported = None;
+                    wait
                 }
-            }
-            let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
-            drop(state);
-            // A lease that is granted during this sleep cannot end before the sleep does, because the sleep lasts at
-            // most `SLICE`, and each lease lasts longer.
-            thread::park_timeout(wait.clamp(Duration::from_millis(5), SLICE));
+                Err(why) => {
+                    // Most likely the disk is full. The attempts go on until it has room, and the reason is printed
+                    // only once.
+                    if reported.as_ref() != Some(&why) {
+                        eprintln!("catalog: leases whose time is over cannot be ended: {why}");
+                        reported = Some(why);
+                    }
+                    SLICE
+                }
+            };
+            thread::park_timeout(wait);
         }
+    }
+
+    /// Ends all leases whose time is over. Gives the time until this must be done again.
+    fn end_leases(&self) -> CatalogResult<Duration> {
+        let now = self.now();
+        let mut state = self.write();
+        while let Some(lease) = state.store.expired(now) {
+            let ended = state.store.plan_end(lease)?;
+            self.apply(&mut state, &ended)?;
+        }
+        let wait = state.store.next_due().map_or(SLICE, |due| Duration::from_millis(due.saturating_sub(now)));
+        // A lease that is granted during this time cannot end before this time is over, because this time is at most
+        // `SLICE`, and each lease lasts longer.
+        Ok(wait.clamp(Duration::from_millis(5), SLICE))
     }
 
     fn serve(&self, stream: Box<dyn Stream>, mut counted: Counted) {
