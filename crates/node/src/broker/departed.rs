@@ -54,6 +54,9 @@ impl Broker {
             let since = site.gone_since(node)?;
             (since.abs_diff(*at) <= TOGETHER).then_some((node, since))
         });
+        if found.is_none() && kind == SegmentKind::Item && self.was_lost_with_daemon(workflow, name) {
+            return "; it was lost with the former daemon, which was killed".into();
+        }
         let Some((node, since)) = found else { return String::new() };
         let ago = self.now.saturating_sub(since) as f64 / 1000.0;
         format!("; it was on node {node}, which has been gone for {ago:.1} s: what only that node had is lost")

@@ -125,8 +125,18 @@ impl Broker {
         if self.lost.is_empty() {
             return;
         }
-        let hopeless = self.lost.iter().copied().filter(|lost| self.may_have(*lost).next().is_none());
-        for lost in hopeless.collect::<Vec<_>>() {
+        // Usually the member that may have had the memory after the last event still may have it.
+        let mut hopes = std::mem::take(&mut self.hopes);
+        hopes.retain(|lost, member| self.lost.contains(lost) && self.may_have_it(*lost, *member));
+        let mut hopeless = Vec::new();
+        for lost in self.lost.iter().filter(|lost| !hopes.contains_key(lost)).copied().collect::<Vec<_>>() {
+            match self.may_have(lost).next() {
+                Some(member) => drop(hopes.insert(lost, member)),
+                None => hopeless.push(lost),
+            }
+        }
+        self.hopes = hopes;
+        for lost in hopeless {
             if !self.lost.remove(&lost) {
                 continue;
             }
@@ -148,21 +158,24 @@ impl Broker {
 
     /// Gives the members that may have lost memory mapped and can still offer it.
     fn may_have(&self, lost: SegmentId) -> impl Iterator<Item = MemberId> {
-        let found = self.lasting.segments.get(&lost);
-        self.lasting.members.iter().filter_map(move |(member, known)| {
-            let found = found?;
+        self.lasting.members.keys().copied().filter(move |member| self.may_have_it(lost, *member))
+    }
+
+    /// Tells whether this member may have lost memory mapped and can still offer it.
+    fn may_have_it(&self, lost: SegmentId, member: MemberId) -> bool {
+        let (found, known) = (self.lasting.segments.get(&lost), self.lasting.members.get(&member));
+        found.zip(known).is_some_and(|(found, known)| {
             // A member that has listed what it has open may have offered the memory in vain, for example because the
             // broker had no descriptor left. It offers the memory again.
-            let holds = !self.listed.contains(member) || self.open_segments.has(lost, *member);
-            let may = match &found.series {
+            let holds = !self.listed.contains(&member) || self.open_segments.has(lost, member);
+            match &found.series {
                 // Only the publisher of a series may offer the series' lost pool.
-                Some(series) => series.publisher == *member && holds,
+                Some(series) => series.publisher == member && holds,
                 None => {
                     let near = known.workflow == found.workflow || known.endpoint == MAIN_ENDPOINT;
                     near && holds && self.lasting.rights(known.endpoint, found.kind, &found.name) != Rights::NONE
                 }
-            };
-            may.then_some(*member)
+            }
         })
     }
 
@@ -263,6 +276,24 @@ mod tests {
         let memory = Descriptor::Memory { size, number: 1 };
         bench.say_with(101, &Request::Offer { segment: file }, &[memory]);
         assert!(matches!(bench.answer(2, waiting), Some(Answer::Item(given)) if given.item == item));
+    }
+
+    #[test]
+    fn errors_about_an_item_that_was_lost_with_the_daemon_say_so() {
+        let mut bench = Bench::new(Limits::default());
+        let owner = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        let item = bench.create(1, "x", ItemLevel::Verified);
+        next_daemon(&mut bench);
+        bench.hello(101, MAIN_ENDPOINT, "a", 0, owner);
+        bench.say(101, &Request::Hold { segment: SegmentId(0), count: 0 });
+        bench.say(101, &Request::Item(ItemRequest::Hold { item: SegmentId(0) }));
+        let access = ItemRequest::Access { read: false, wait_ms: 0, keys: vec!["x".into()] };
+        for request in [access, ItemRequest::Reopen { item }] {
+            let answer = bench.ask_item(101, request);
+            assert_eq!(status(answer.clone()), Some(Status::NotFound));
+            let text = text_of(answer);
+            assert!(text.contains("lost with the former daemon"), "{text}");
+        }
     }
 
     #[test]

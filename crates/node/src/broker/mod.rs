@@ -150,6 +150,8 @@ pub struct Broker {
     /// The segments whose descriptors were lost with the keeper. A member that has such a segment may offer it again.
     lost: BTreeSet<SegmentId>,
     pages: Pages,
+    /// For lost segments: a member that may have the segment's memory. It saves a search after each event.
+    hopes: BTreeMap<SegmentId, MemberId>,
     /// The number that a welcome tells a member. A member that knows another number offers the daemon everything that it
     /// has. It is the keeper's number, or this broker's own number if the keeper did not have all descriptors when the
     /// broker started, because there was no room for one in the keeper.
@@ -207,6 +209,7 @@ impl Broker {
             open_segments: OpenSegments::default(),
             unused: BTreeMap::new(),
             lost: BTreeSet::new(),
+            hopes: BTreeMap::new(),
             pages: Pages::default(),
             deaf: BTreeSet::new(),
             waits: Waits::default(),

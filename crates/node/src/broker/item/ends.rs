@@ -179,11 +179,17 @@ impl Broker {
         }
     }
 
-    /// Ends a cooperative item whose memory was lost with the keeper, because no member can offer it any more.
+    /// Ends an item whose memory was lost with the keeper, and which no member can offer any more.
     pub(in crate::broker) fn item_lost(&mut self, file: SegmentId) {
-        if let Some(item) = self.lasting.items.files.get(&file).copied() {
-            self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
-        }
+        let Some(item) = self.lasting.items.files.get(&file).copied() else { return };
+        let Some(found) = self.lasting.items.all.get(&item) else { return };
+        self.items.lost_with_daemon.insert(item, (found.workflow, found.key.clone()));
+        self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
+    }
+
+    /// Tells whether an item of this key was lost with a former daemon.
+    pub(in crate::broker) fn was_lost_with_daemon(&self, workflow: u64, key: &str) -> bool {
+        self.items.lost_with_daemon.values().any(|(of, lost)| (*of, lost.as_str()) == (workflow, key))
     }
 
     /// After the broker's start: ends items without memory, removes files without an item, and notes that the kernel
@@ -200,11 +206,7 @@ impl Broker {
                 None if held.contains(&file) && self.lasting.items.is_left_behind(file) => {}
                 None => self.drop_left_file(file),
                 Some(ItemLevel::Cooperative) => {}
-                Some(_) if !held.contains(&file) => {
-                    if let Some(item) = item {
-                        self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
-                    }
-                }
+                Some(_) if !held.contains(&file) => self.item_lost(file),
                 Some(_) => {}
             }
         }

@@ -109,6 +109,8 @@ pub(super) struct TransientItems {
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// Cooperative items that lost their keys to other items, and that members have or may have open.
     nameless: BTreeSet<SegmentId>,
+    /// The items whose memory was lost with a former daemon, each with its workflow and key. Errors tell of them.
+    lost_with_daemon: BTreeMap<SegmentId, (u64, String)>,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
     /// The nodes whose members read items of this node.
@@ -218,7 +220,14 @@ impl Broker {
     fn item(&self, asker: Requester, item: SegmentId) -> Result<&Item, Refusal> {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
-        found.ok_or_else(|| (Status::NotFound, format!("item {} is not there any more: it was destroyed", item.0)))
+        found.ok_or_else(|| {
+            let lost = self.items.lost_with_daemon.get(&item).filter(|(of, _)| Some(*of) == workflow);
+            let text = match lost {
+                Some((_, key)) => format!("item '{key}' was lost with the former daemon, which was killed"),
+                None => format!("item {} is not there any more: it was destroyed", item.0),
+            };
+            (Status::NotFound, text)
+        })
     }
 
     /// Gives the item with this id if the asking member may act as the item's owner, otherwise the error for the
