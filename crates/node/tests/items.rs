@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
     ConnectOptions, Contents, Item, ItemLevel, ItemOptions, Mode, ObjectMode, OnDeath, Region, Session, Status,
+    interruptible,
 };
 use crossdock_layout::wire::{Answer, ItemRequest, Party, Request};
 use crossdock_os::file;
@@ -718,5 +720,78 @@ fn a_workflow_ends_with_its_items_and_a_daemon_leaves_nothing() {
     a.end_workflow("w").unwrap();
     assert!(a.list().unwrap().items.is_empty() && a.list().unwrap().segments.is_empty());
     drop((inside, a));
+    daemon.stop();
+}
+
+/// One thread of the session `a` waits for the item `k`. Another thread of `a` makes the item and transfers it to the
+/// task `b`, which transfers it back at once. `check` is the check of the transferring thread. It keeps this thread
+/// busy until the waiting thread has the item. Gives the item of the waiting thread, and the transfer's result.
+fn comes_back(a: &Session, daemon: &Daemon, check: fn() -> bool) -> (Item, crossdock_client::Result<()>) {
+    let b = task(daemon, "b");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| a.access_item("k", LONG).unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        let item = a.create_item("k", &ItemOptions::bytes(100)).unwrap();
+        let next = scope.spawn(|| b.access_item("k", LONG).unwrap().transfer("a").unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        // The broker does not answer before the transferring thread is in its check.
+        let broker = daemon.broker();
+        kill(broker, "STOP");
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(800));
+            kill(broker, "CONT");
+        });
+        let transferred = interruptible(check, || item.transfer("b"));
+        next.join().unwrap();
+        (waiting.join().unwrap(), transferred)
+    })
+}
+
+fn busy_for_a_while() {
+    std::thread::sleep(Duration::from_secs(3));
+}
+
+#[test]
+fn an_item_that_came_back_before_its_transfer_returned_is_open_until_it_is_closed() {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    fn busy_at_first() -> bool {
+        if CALLS.fetch_add(1, Ordering::Relaxed) == 0 {
+            busy_for_a_while();
+        }
+        false
+    }
+    let daemon = Daemon::start();
+    let a = task(&daemon, "a");
+    let (item, transferred) = comes_back(&a, &daemon, busy_at_first);
+    transferred.unwrap();
+    let another = task(&daemon, "a");
+    another.access_item("k", None).expect_err("one member at a time has the item");
+    drop(item);
+    another.access_item("k", LONG).unwrap().destroy().unwrap();
+    drop((a, another));
+    daemon.stop();
+}
+
+#[test]
+fn an_item_that_came_back_before_its_transfer_failed_is_open_until_it_is_closed() {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    // The first call of the check interrupts the request to transfer the item. The second call is during the request
+    // to open the item again.
+    fn interrupts_and_is_busy() -> bool {
+        let calls = CALLS.fetch_add(1, Ordering::Relaxed);
+        if calls == 1 {
+            busy_for_a_while();
+        }
+        calls == 0
+    }
+    let daemon = Daemon::start();
+    let a = task(&daemon, "a");
+    let (item, transferred) = comes_back(&a, &daemon, interrupts_and_is_busy);
+    assert_eq!(transferred.unwrap_err().status, Status::TimedOut);
+    let another = task(&daemon, "a");
+    another.access_item("k", None).expect_err("one member at a time has the item");
+    drop(item);
+    another.access_item("k", LONG).unwrap().destroy().unwrap();
+    drop((a, another));
     daemon.stop();
 }

@@ -42,6 +42,8 @@ pub(super) struct Pending {
     /// session itself removes something by its id is sent again, too. If a program's own call to remove something has
     /// failed, its request is never sent again.
     pub(super) lasts: bool,
+    /// For a request to transfer or destroy an item: the number of the request that opened the item.
+    opening: Option<u64>,
     /// The number of places to reserve in the descriptor table: for the descriptors that the answer may bring, and for
     /// one copy that the session keeps.
     wants: usize,
@@ -55,6 +57,12 @@ impl Pending {
     /// Tells whether the answer has arrived.
     pub(super) fn is_answered(&self) -> bool {
         self.answer.is_some()
+    }
+
+    /// The item that the success of this request ends for this member, and the number of the request that opened the
+    /// item.
+    pub(super) fn ends(&self) -> Option<(SegmentId, u64)> {
+        ended_by(&self.request).zip(self.opening)
     }
 
     /// The number of descriptors that this request still expects.
@@ -138,6 +146,7 @@ impl Connection {
         state.make_room(wants)?;
         let number = state.next;
         state.next += 1;
+        let opening = ended_by(&request).and_then(|item| state.open_list.opening_of(item));
         let pending = Pending {
             request,
             descriptors,
@@ -145,6 +154,7 @@ impl Connection {
             sent_on: 0,
             answer: None,
             lasts: false,
+            opening,
             wants,
         };
         state.pending.insert(number, pending);
@@ -271,7 +281,7 @@ impl Connection {
                 let failed = Answer::Failed { status: error.status, text: error.to_string() };
                 pending.answer = Some((failed, Vec::new()));
                 let request = pending.request.clone();
-                state.return_opened(Some(&request), &answer);
+                state.return_opened(number, Some(&request), &answer);
             }
             None => state.handle_late(number, &answer),
         }
@@ -283,9 +293,11 @@ impl Connection {
             self.wake_watcher();
         }
         state.forget_endpoints(number, &answer);
+        state.forget_item(number, &answer);
         match state.pending.get_mut(&number) {
             Some(pending) if pending.answer.is_none() => {
-                state.open_list.take(&answer, descriptors.last());
+                let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
+                state.open_list.take(opened_by, &answer, descriptors.last());
                 pending.answer = Some((answer, descriptors));
             }
             _ => state.handle_late(number, &answer),
@@ -320,8 +332,16 @@ impl State {
         self.next += 1;
         let sent_on = if self.socket.is_some() { self.generation } else { 0 };
         let lasts = matches!(request, Request::Unpublish { .. } | Request::Item(ItemRequest::Destroy { .. }));
-        let (descriptors, again) = (Vec::new(), request.clone());
-        let pending = Pending { request: again, descriptors, wait: None, sent_on, answer: None, lasts, wants: 0 };
+        let pending = Pending {
+            request: request.clone(),
+            descriptors: Vec::new(),
+            wait: None,
+            sent_on,
+            answer: None,
+            lasts,
+            opening: None,
+            wants: 0,
+        };
         self.given_up.insert(number, pending);
         self.tell_as(number, request);
     }
@@ -418,15 +438,15 @@ impl State {
             (Some(Request::MakeWorkflow { name, .. }), Answer::Done { .. }) => self.refuse_workflow(name),
             _ => {}
         }
-        self.return_opened(request.as_ref(), answer);
+        self.return_opened(number, request.as_ref(), answer);
     }
 
     /// Tells the daemon to close or remove what this answer opened, because no thread waits for the answer any more. An
     /// item that this process had open before it sent the request is an exception: this function does not close the
     /// item, because the call that sent the request asks the daemon for the item again, or closes the item itself.
-    fn return_opened(&mut self, request: Option<&Request>, answer: &Answer) {
+    fn return_opened(&mut self, number: u64, request: Option<&Request>, answer: &Answer) {
         if !request.is_some_and(|request| keeps_item(request, answer)) {
-            self.open_list.take(answer, None);
+            self.open_list.take(Some(number), answer, None);
             self.refuse(answer);
         }
     }
@@ -437,6 +457,14 @@ impl State {
         let made = self.given_up.iter().find(|(_, pending)| pending.lasts);
         let oldest = self.pending.first_key_value().into_iter().chain(made).map(|(number, _)| *number);
         oldest.min().unwrap_or(self.next)
+    }
+}
+
+/// Gives the item that this member no longer has open if the request succeeds.
+fn ended_by(request: &Request) -> Option<SegmentId> {
+    match request {
+        Request::Item(ItemRequest::Transfer { item, .. } | ItemRequest::Destroy { item }) => Some(*item),
+        _ => None,
     }
 }
 
@@ -505,6 +533,7 @@ mod tests {
             sent_on,
             answer: None,
             lasts: false,
+            opening: None,
             wants: 1,
         };
         let numbers_after = |given_up: &[(u64, Request)]| {

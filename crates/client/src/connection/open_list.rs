@@ -20,8 +20,10 @@ pub(super) struct OpenList {
     segments: BTreeMap<SegmentId, OpenSegmentCount>,
     /// The series that this session publishes.
     offered: BTreeMap<SegmentId, PublishedPool>,
-    /// The items that this member has open as their owner.
-    items: BTreeSet<SegmentId>,
+    /// The items that this member has open as their owner, each with the number of the request that opened it. An item
+    /// that was transferred can come back before the transferring thread goes on. The number tells this thread whether
+    /// the item is still open because of its own request.
+    items: BTreeMap<SegmentId, u64>,
     /// The endpoints that this session made.
     endpoints: Vec<Endpoint>,
 }
@@ -65,6 +67,24 @@ impl Connection {
         }
     }
 
+    /// Works like `release_item`, for a call that has lost its item because a request failed. Does nothing if another
+    /// request has opened the item since `opening`.
+    pub(crate) fn release_opening(&self, item: SegmentId, opening: Option<u64>) {
+        if self.is_ours() && opening.is_some() {
+            self.tell_with(|state| {
+                if state.open_list.opening_of(item) == opening {
+                    state.release_item(item);
+                }
+            });
+        }
+    }
+
+    /// Gives the number of the request that opened this item; `None` if this member does not have the item open as its
+    /// owner.
+    pub(crate) fn opening_of(&self, item: SegmentId) -> Option<u64> {
+        self.lock().open_list.opening_of(item)
+    }
+
     /// A call of this process has failed after the daemon had made an item for it. Tells the daemon to destroy this
     /// item.
     pub(crate) fn unmake(&self, given: &ItemGiven) {
@@ -72,11 +92,6 @@ impl Connection {
             let destroy = Request::Item(ItemRequest::Destroy { item: given.item });
             self.tell_with(|state| state.tell_to_do(destroy));
         }
-    }
-
-    /// Forgets an item that no longer belongs to this task.
-    pub(crate) fn forget_item(&self, item: SegmentId) {
-        self.lock().open_list.items.remove(&item);
     }
 
     /// Adds one to the number of cooperative items that this session holds. The session counts these items itself: it
@@ -158,8 +173,19 @@ impl State {
     }
 
     fn release_item(&mut self, item: SegmentId) {
-        if self.open_list.items.remove(&item) {
+        if self.open_list.items.remove(&item).is_some() {
             self.tell(Request::Item(ItemRequest::Release { item }));
+        }
+    }
+
+    /// If this answer says that an item was transferred or destroyed, notes that this member no longer has the item
+    /// open. The reader does this in the order of the answers, because a later answer may give this member the same
+    /// item again.
+    pub(super) fn forget_item(&mut self, number: u64, answer: &Answer) {
+        let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
+        let Some((item, opening)) = pending.and_then(Pending::ends) else { return };
+        if matches!(answer, Answer::Done { .. }) && self.open_list.opening_of(item) == Some(opening) {
+            self.open_list.items.remove(&item);
         }
     }
 
@@ -229,7 +255,7 @@ impl State {
     pub(super) fn tell_open(&mut self) {
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
-        let items = items.iter().map(|item| ItemRequest::Hold { item: *item });
+        let items = items.keys().map(|item| ItemRequest::Hold { item: *item });
         // A segment with the number zero marks the end of the list.
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         self.untold.extend(segments.chain(items.map(Request::Item)).map(|request| (0, request)));
@@ -275,9 +301,14 @@ impl OpenList {
         self.items.len()
     }
 
+    pub(super) fn opening_of(&self, item: SegmentId) -> Option<u64> {
+        self.items.get(&item).copied()
+    }
+
     /// Notes in this list the segments, or the item, that the daemon has opened for this process and names in `answer`.
-    /// `descriptor` is the last descriptor that came with the answer.
-    pub(super) fn take(&mut self, answer: &Answer, descriptor: Option<&OwnedFd>) {
+    /// `number` is the number of the answered request; `None` if this request was about an item that this process had
+    /// open already. `descriptor` is the last descriptor that came with the answer.
+    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, descriptor: Option<&OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
                 // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
@@ -292,7 +323,9 @@ impl OpenList {
                 self.add_segment(entry.pin, SegmentKind::Series, descriptor);
             }
             Answer::Item(given) if is_owned(given) => {
-                self.items.insert(given.item);
+                if let Some(number) = number {
+                    self.items.insert(given.item, number);
+                }
             }
             Answer::Item(given) => {
                 self.add_segment(given.file, SegmentKind::Item, descriptor);

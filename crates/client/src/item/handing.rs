@@ -84,35 +84,40 @@ impl Item {
 
     /// Unmaps the memory and then sends the request. If the daemon refuses the request, opens the item again.
     fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
+        let opening = self.opening();
         self.state = State::Spent(gone);
-        match self.open.session.ask_item(request, None) {
-            Ok(_) => {
-                self.open.session.connection().forget_item(self.id());
-                Ok(())
-            }
-            Err(error) => {
-                self.open_again();
-                Err(error)
-            }
-        }
+        self.open.session.ask_item(request, None).map(drop).inspect_err(|_| drop(self.open_again(opening)))
+    }
+
+    /// The number of the request by which this value got the item. While this value has the item, no other request of
+    /// this session can open the item.
+    fn opening(&self) -> Option<u64> {
+        self.open.session.connection().opening_of(self.id())
     }
 
     /// Opens the item again, after a request about it has failed. If the daemon has in fact shared the item, returns
-    /// the shared item; in all other cases returns `None`.
-    fn open_again(&mut self) -> Option<SharedItem> {
+    /// the shared item; in all other cases returns `None`. `opening` is what `opening` gave before the request. If the
+    /// daemon has in fact transferred the item, the item may have come back, and another thread of this session may
+    /// have it. Then this value has no item.
+    fn open_again(&mut self, opening: Option<u64>) -> Option<SharedItem> {
         let answer = self.open.session.ask_item(ItemRequest::Reopen { item: self.id() }, None);
         let is_shared = |answer: &Answered| matches!(&answer.0, Answer::Item(given) if !given.writable);
+        let is_same = self.opening() == opening;
         if answer.as_ref().is_ok_and(is_shared) {
-            return answer.and_then(|answer| self.open.session.opened_view(answer)).ok().map(SharedItem::new);
+            let view = answer.and_then(|answer| self.open.session.opened_view(answer)).ok();
+            return view.filter(|_| is_same).map(SharedItem::new);
         }
         let memory = answer.and_then(super::session::taken).and_then(|(given, descriptor)| {
+            if !is_same {
+                return Err(Error::new(Status::Closed, format!("item '{}' was handed on", self.key())));
+            }
             (self.open.given.size, self.open.given.file) = (given.size, given.file);
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
         self.state = match memory {
             Ok(memory) => State::Own(memory),
             Err(error) => {
-                self.open.session.connection().release_item(self.id());
+                self.open.session.connection().release_opening(self.id(), opening);
                 State::Spent(format!("item '{}' could not be opened again: {error}", self.key()))
             }
         };
@@ -177,6 +182,7 @@ impl Item {
             // the larger size, these bytes belong to the item, even if this process dies before it gets the answer.
             memory.clear_behind();
         }
+        let opening = self.opening();
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
         // data would cause a SIGBUS.
         self.state = State::Spent(format!("item '{}' is being resized", self.key()));
@@ -196,7 +202,7 @@ impl Item {
             }
             Err(error) if error.status == Status::NoSpace && self.shrink_back(old) => Err(error),
             Err(error) => {
-                self.open_again();
+                self.open_again(opening);
                 Err(error)
             }
         }
@@ -240,6 +246,7 @@ impl Item {
             let text = format!("item '{}' is cooperative: all its tasks can read it already", self.key());
             return Err(Error::new(Status::Invalid, text));
         }
+        let opening = self.opening();
         self.state = State::Spent(format!("item '{}' is shared", self.key()));
         let shared = self.open.session.ask_item(ItemRequest::Share { item: self.id() }, Some(Duration::ZERO));
         match shared.and_then(|answer| self.open.session.opened_view(answer)) {
@@ -247,7 +254,7 @@ impl Item {
             Err(error) => {
                 // Perhaps the daemon shared the item, but this process had no memory to map it. In this case
                 // `open_again` tries once more to map the shared item.
-                self.open_again().ok_or(error)
+                self.open_again(opening).ok_or(error)
             }
         }
     }
