@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
+use crossdock_client::{ConnectOptions, End, InUse, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
 use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights};
-use crossdock_os::socket;
+use crossdock_os::{socket, testing};
 use support::{Daemon, Raw, kill, open, spawn, until};
 
 /// The broker is killed while four sessions open, list and remove ports without a pause. Every call must succeed.
@@ -359,5 +359,35 @@ fn a_workflow_ends_with_its_launcher_and_takes_everything_along() {
     until("the endpoint is closed", || socket::connect(&path).is_err());
     std::fs::remove_file(&path).unwrap();
     drop(watcher);
+    daemon.stop();
+}
+
+/// A daemon that has lost its descriptors waits for the members that may have the lost objects. The member here has
+/// nothing and makes no call.
+#[test]
+fn a_session_that_has_opened_nothing_keeps_no_name_after_the_daemons_death() {
+    let mut daemon = Daemon::start();
+    let (idle, maker) = (daemon.session(), daemon.session());
+    drop(maker.region("r", Mode::CreateOnly, 1 << 18, None).unwrap());
+    maker.close().unwrap();
+    daemon.kill_node();
+    daemon.keeper.wait().unwrap();
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    daemon.wait_until_up();
+    let other = daemon.session();
+    drop(other.region("r", Mode::OpenOrCreate, 1 << 18, None).unwrap());
+    drop((idle, other));
+    daemon.stop();
+}
+
+#[test]
+fn a_session_that_has_opened_nothing_keeps_no_region_after_the_brokers_death() {
+    let daemon = Daemon::start();
+    let (idle, other) = (daemon.session(), daemon.session());
+    drop(other.region("r", Mode::CreateOnly, 1 << 18, None).unwrap());
+    daemon.kill_broker();
+    let removed = || other.remove(SegmentKind::Region, "r", InUse::Refuse).is_ok();
+    testing::until_within(Duration::from_secs(10), "the next broker knows that no member has the region", removed);
+    drop((idle, other));
     daemon.stop();
 }

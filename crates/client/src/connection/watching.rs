@@ -1,13 +1,15 @@
 //! The watching thread: it notices the end of a connection while no request is in flight. There is one in each process.
 //!
-//! The thread sleeps in `poll` on the sockets of all sessions that have something open. The end of a connection wakes
+//! The thread sleeps in `poll` on the sockets of all sessions. The end of a connection wakes
 //! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
 //! sends it the descriptors that the session holds, and uses the new liveness table. If the daemon has no room for such
 //! a descriptor, the thread sends the descriptor again after a pause. The thread also sends the progress reports that
-//! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts when the
-//! process opens its first object or reports its first progress, and ends with the last session. It blocks all signals.
-//! A forked child does not have this thread; the child's own sessions start another watching thread. If the thread
-//! cannot be started, the next request notices the end of the connection.
+//! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts with the
+//! first session of the process, even if the session opens nothing: until a session has connected again, a new daemon
+//! must assume that the session may have any object that was lost. The thread ends with the last session. It blocks all
+//! signals. A forked child does not have this thread; the child's own sessions start another watching thread. If the
+//! thread cannot be started, the next request notices the end of the connection, and later calls try to start the
+//! thread.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -65,7 +67,7 @@ struct Outage {
 
 impl Connection {
     /// Makes the watching thread watch this session.
-    pub(super) fn watch(&self) {
+    pub(crate) fn watch(&self) {
         if self.watched.load(Ordering::Relaxed) || self.watched.swap(true, Ordering::Relaxed) {
             return;
         }
