@@ -13,8 +13,9 @@ use crate::{ConnectOptions, Error, Result};
 /// The path at which a process in a container finds its task's endpoint.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
 
-/// The longest wait for the answer of a daemon that was just started. After this time, the program makes another
-/// attempt to start a daemon.
+/// The longest wait for a daemon that was just started. If no daemon listens after this time, the program makes another
+/// attempt to start a daemon. If a daemon listens and has not answered yet, the program says hello again, and waits
+/// twice as long.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A daemon that answered a hello, and its answer.
@@ -63,17 +64,23 @@ pub(crate) fn find(options: &ConnectOptions, who: &ClientIdentity, deadline: Dea
         false => greet_restarting(&path, who, deadline),
     };
     let welcome = match greeted {
-        Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => loop {
+        Err(HelloFailure::NotListening(_) | HelloFailure::Ended(_)) if options.private_daemon => {
+            let mut patience = RETRY;
             start(&path, deadline)?;
-            // An old daemon that was just ending may have kept the new daemon from starting. Then no daemon runs, so
-            // the loop tries again.
-            match greet_until(&path, who, deadline.at_most(RETRY), true) {
-                Err(error) if deadline.passed() => return Err(error),
-                Err(error) if !matches!(error.status, Status::NotFound | Status::Disconnected) => return Err(error),
-                Err(_) => {}
-                Ok(welcome) => break welcome,
+            loop {
+                match greet_until(&path, who, deadline.at_most(patience), true) {
+                    Ok(welcome) => break welcome,
+                    Err(error) if deadline.passed() => return Err(error),
+                    Err(error) if error.status == Status::TimedOut => patience *= 2,
+                    // An old daemon that was just ending may have kept the new daemon from starting. Then no daemon
+                    // runs, so the loop tries again.
+                    Err(error) if matches!(error.status, Status::NotFound | Status::Disconnected) => {
+                        start(&path, deadline)?;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-        },
+        }
         other => other.map_err(HelloFailure::into_error)?,
     };
     handshake::check_server(&welcome.socket, &path)?;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,24 @@ fn daemons(runtime: &std::path::Path) -> Vec<PathBuf> {
     ours.collect()
 }
 
+/// Tells whether a daemon that serves all users of this node is running. The helper programs would use this daemon and
+/// start no private daemon, so tests of private daemons are skipped.
+fn serves_all_users() -> bool {
+    PathBuf::from("/run/crossdock/endpoint.sock").exists()
+}
+
+/// A private daemon would end after ten idle seconds. To save time, a test ends it by this function.
+fn end_daemons(runtime: &Path) {
+    for daemon in daemons(runtime) {
+        let pid = daemon.file_name().unwrap().to_string_lossy().parse().unwrap();
+        support::kill(pid, "TERM");
+    }
+    until("nothing is left", || !runtime.join("crossdock").exists());
+}
+
 #[test]
 fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() {
-    if PathBuf::from("/run/crossdock/endpoint.sock").exists() {
-        // A daemon that serves all users of this node is running. The helper programs would use this daemon and start
-        // no private daemon. So the test is skipped.
+    if serves_all_users() {
         return crossdock_os::testing::skip("no-node-daemon");
     }
     let runtime = tempfile::tempdir().unwrap();
@@ -46,12 +59,7 @@ fn programs_that_start_at_once_share_one_private_daemon_which_ends_after_them() 
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(daemons(runtime.path()).len() <= 2, "one keeper, one broker: {:?}", daemons(runtime.path()));
-    // The private daemon would end after ten idle seconds. To save time, the test ends it now.
-    for daemon in daemons(runtime.path()) {
-        let pid = daemon.file_name().unwrap().to_string_lossy().parse().unwrap();
-        support::kill(pid, "TERM");
-    }
-    until("nothing is left", || !runtime.path().join("crossdock").exists());
+    end_daemons(runtime.path());
 }
 
 #[test]
@@ -82,6 +90,69 @@ fn helper_is_not_to_start_a_daemon() {
         assert_eq!(error.status, Status::NotFound);
         assert!(error.to_string().contains("crossdock serve"), "{}", error.to_string());
     }
+}
+
+/// Runs `helper_does_what_it_is_told` with this order. In place of the daemon's command, the helper runs the shell
+/// script `script`, which finds the command in `$node` and a path for its own use in `$scratch`.
+fn helper_with_script(order: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    if serves_all_users() {
+        return crossdock_os::testing::skip("no-node-daemon");
+    }
+    let (runtime, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let command = scratch.path().join("command");
+    let node = env!("CARGO_BIN_EXE_crossdock-node");
+    let text = format!("#!/bin/sh\nnode='{node}'\nscratch='{}/scratch'\n{script}\n", scratch.path().display());
+    std::fs::write(&command, text).unwrap();
+    std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let told = helper("helper_does_what_it_is_told", runtime.path());
+    let mut helper = Command::new("env");
+    if order == "ignore SIGCHLD" {
+        helper.arg("--ignore-signal=CHLD");
+    }
+    for (name, value) in told.get_envs() {
+        match value {
+            Some(value) => helper.env(name, value),
+            None => helper.env_remove(name),
+        };
+    }
+    helper.arg(told.get_program()).args(told.get_args());
+    let output = helper.env("CROSSDOCK_COMMAND", command).env("CROSSDOCK_TEST_ORDER", order).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    end_daemons(runtime.path());
+}
+
+#[test]
+#[ignore = "run by the tests below, in a process of its own"]
+fn helper_does_what_it_is_told() {
+    let Ok(order) = std::env::var("CROSSDOCK_TEST_ORDER") else { return };
+    let timeout = Duration::from_secs(20);
+    let session = Session::connect(&ConnectOptions { timeout, ..ConnectOptions::default() }).unwrap();
+    if order == "lose the daemon" {
+        let runtime = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR").unwrap());
+        let socket = runtime.join("crossdock/endpoint.sock");
+        until("the daemon is gone", || {
+            for process in daemons(&runtime) {
+                support::kill(process.file_name().unwrap().to_string_lossy().parse().unwrap(), "KILL");
+            }
+            crossdock_os::socket::connect(&socket).is_err()
+        });
+    }
+    session.list().unwrap();
+    session.close().unwrap();
+}
+
+#[test]
+fn a_private_daemon_that_answers_slowly_is_awaited_until_the_deadline() {
+    // The broker stops as soon as it serves, and continues a second later.
+    let script = r#"
+        "$node" "$@" || exit 1
+        keeper=$(cat "$5.lock")
+        broker=
+        until [ "$broker" ]; do broker=$(cat /proc/$keeper/task/$keeper/children); done
+        kill -STOP $broker
+        (sleep 1; kill -CONT $broker) >/dev/null 2>&1 &"#;
+    helper_with_script("connect", script);
 }
 
 #[test]
