@@ -156,6 +156,16 @@ fn a_private_daemon_that_answers_slowly_is_awaited_until_the_deadline() {
 }
 
 #[test]
+fn a_process_starts_a_private_daemon_again_after_a_start_that_failed() {
+    // The second start fails.
+    let script = r#"
+        echo >> "$scratch"
+        [ $(wc -l < "$scratch") = 2 ] && exit 1
+        exec "$node" "$@""#;
+    helper_with_script("lose the daemon", script);
+}
+
+#[test]
 fn a_daemon_that_cannot_start_prints_its_reason_before_its_starter_ends() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");

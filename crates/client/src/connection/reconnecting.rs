@@ -17,6 +17,12 @@ use crate::{Error, discovery, interrupt};
 /// process starts the private daemon again.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 
+/// The pause before the next attempt to start the private daemon, after the first attempt. Each further pause is twice
+/// as long as the one before, up to `LONGEST_START_PAUSE`. A call may wait for hours, so one failed attempt must not be
+/// the last one.
+const START_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_START_PAUSE: Duration = Duration::from_secs(10);
+
 /// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
 /// daemon hangs up if its answers do not fit into the socket.
 const UNANSWERED: usize = 64;
@@ -34,13 +40,13 @@ pub(super) enum ConnectAttempt {
 impl Connection {
     /// Tries to restore the broken connection until the deadline. Only the reader calls this.
     pub(super) fn connect_again(&self, deadline: Deadline) {
-        let began = Deadline::after(RESTART_AFTER);
+        let mut start_due = Deadline::after(RESTART_AFTER);
+        let mut start_pause = START_PAUSE;
         let mut pause = Duration::from_micros(100);
-        let mut started = false;
         loop {
             let unheard = match self.try_once(deadline) {
                 ConnectAttempt::Done => return,
-                ConnectAttempt::NotYet(unheard) => unheard && began.passed(),
+                ConnectAttempt::NotYet(unheard) => unheard && start_due.passed(),
             };
             if unheard {
                 let mut state = self.lock();
@@ -50,9 +56,10 @@ impl Connection {
                     return;
                 }
                 drop(state);
-                if self.private && !started {
-                    started = true;
+                if self.private {
                     let _ = discovery::start(&self.path, deadline);
+                    start_due = Deadline::after(start_pause);
+                    start_pause = (start_pause * 2).min(LONGEST_START_PAUSE);
                 }
             }
             if deadline.passed() || interrupt::is_interrupted() {
