@@ -253,6 +253,7 @@ mod tests {
             task: None,
             workflow: None,
             visitor: false,
+            server: None,
         };
         let greeted = greet_restarting(&path, &who, deadline);
         first.join().unwrap();

@@ -24,6 +24,8 @@ pub(crate) struct ClientIdentity {
     pub task: Option<String>,
     pub workflow: Option<String>,
     pub visitor: bool,
+    /// The user of the daemon that gave this session its member id; `None` before the first welcome.
+    pub server: Option<u32>,
 }
 
 /// The daemon's answer to a hello, and the socket of the connection.
@@ -68,6 +70,9 @@ pub(crate) fn greet(
     deadline: Deadline,
 ) -> std::result::Result<Welcome, HelloFailure> {
     let socket = connect(path, deadline)?;
+    if let Some(server) = who.server {
+        check_same_server(&socket, path, server)?;
+    }
     let hello = Request::Hello {
         protocol: PROTOCOL_VERSION,
         layout: LAYOUT_VERSION,
@@ -198,6 +203,19 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
         _ if error.is_wrong_kind_of_socket() => HelloFailure::Final(no_daemon(path, "it is a socket of another kind")),
         _ => HelloFailure::Final(Error::new(Status::System, format!("the node daemon at {at}: {error}"))),
     }
+}
+
+/// Checks that the process at the other end may be the daemon that gave this session its member id: it belongs to the
+/// same user, to this process's user or to root. After the daemon's end, a process of another user may listen at the
+/// path. Such a process must not get the session's token, its member id and its memory.
+fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result::Result<(), HelloFailure> {
+    let peer = socket::peer(socket).map_err(|error| refusal(path, &error))?;
+    if [0, server, crossdock_os::child::user()].contains(&peer.uid) {
+        return Ok(());
+    }
+    let at = path.display();
+    let text = format!("a process of user {} listens at {at} instead of user {server}'s daemon", peer.uid);
+    Err(HelloFailure::NotListening(Error::new(Status::Disconnected, text)))
 }
 
 /// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom

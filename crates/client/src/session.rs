@@ -115,7 +115,8 @@ impl Session {
         };
         let token = child::random().map_err(|e| Error::new(Status::System, e.to_string()))?;
         let nameless = task.is_none();
-        let who = ClientIdentity { token, member: MemberId::NONE, rank, task, workflow, visitor: options.visitor };
+        let (member, visitor) = (MemberId::NONE, options.visitor);
+        let who = ClientIdentity { token, member, rank, task, workflow, visitor, server: None };
         let found = discovery::find(options, &who, Deadline::after(options.timeout))?;
         let (member, admin, rank) = (found.welcome.member, found.welcome.admin, found.welcome.rank);
         let (run, nameless) = (found.welcome.run, nameless && admin);

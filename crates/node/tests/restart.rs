@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, End, InUse, ItemOptions, ItemState, Mode, PortOptions, Session, Status};
 use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights};
-use crossdock_os::{socket, testing};
+use crossdock_os::socket::{self, Received};
+use crossdock_os::{Deadline, event, testing};
 use support::{Daemon, Raw, kill, open, spawn, until};
 
 /// The broker is killed while four sessions open, list and remove ports without a pause. Every call must succeed.
@@ -390,4 +391,89 @@ fn a_session_that_has_opened_nothing_keeps_no_region_after_the_brokers_death() {
     testing::until_within(Duration::from_secs(10), "the next broker knows that no member has the region", removed);
     drop((idle, other));
     daemon.stop();
+}
+
+#[test]
+fn a_process_of_another_user_in_the_place_of_a_lost_daemon_gets_no_hello() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const ANOTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return testing::skip("another-user");
+    }
+    let mut daemon = Daemon::start();
+    let options = ConnectOptions { timeout: Duration::from_secs(1), ..daemon.options() };
+    let session = Session::connect(&options).unwrap();
+    let region = session.region("r", Mode::CreateOnly, 1 << 18, None).unwrap();
+    daemon.kill_node();
+    daemon.keeper.wait().unwrap();
+    let folder = daemon.folder.path();
+    let allow = |mode| std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::remove_file(daemon.socket()).unwrap();
+    allow(0o777);
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "helper_does_what_it_is_told", "--ignored", "--nocapture"]);
+    program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).uid(ANOTHER).gid(ANOTHER);
+    let mut impostor = program.stdout(std::process::Stdio::null()).spawn().unwrap();
+    until("the other user's process listens", || daemon.socket().exists());
+    assert_eq!(session.list().unwrap_err().status, Status::Disconnected);
+    assert!(impostor.wait().unwrap().success(), "the other user's process got a hello");
+    std::fs::remove_file(daemon.socket()).unwrap();
+    allow(0o700);
+    daemon.keeper = spawn(&daemon.socket(), &[]);
+    daemon.wait_until_up();
+    assert_eq!(session.list().unwrap().segments.len(), 1, "the session goes on with a daemon of its own user");
+    drop((region, session));
+    daemon.stop();
+}
+
+#[test]
+fn a_session_ends_if_it_gets_another_member_id_when_it_connects_again() {
+    let (mut daemon, other) = (Daemon::start(), Daemon::start());
+    let session = daemon.session();
+    let (welcome, papers) = Raw::connect(&other.socket()).ask(&Raw::hello_message(9)).unwrap();
+    assert!(matches!(welcome, Answer::Welcome { member, .. } if member != session.member()), "{welcome:?}");
+    daemon.kill_node();
+    daemon.keeper.wait().unwrap();
+    std::fs::remove_file(daemon.socket()).unwrap();
+    let listener = socket::listen(&daemon.socket()).unwrap();
+    let deadline = Deadline::after(Duration::from_secs(20));
+    let serves = std::thread::spawn(move || {
+        let mut buffer = [0; crossdock_layout::wire::MAX_MESSAGE + 1];
+        loop {
+            assert!(event::wait_readable(&listener, deadline).unwrap(), "the session connects");
+            let Some(connection) = socket::accept(&listener).unwrap() else { continue };
+            assert!(event::wait_readable(&connection, deadline).unwrap(), "the session says hello");
+            let Ok(Some(Received::Message(length, _))) = socket::receive(&connection, &mut buffer) else { continue };
+            let (hello, _) = crossdock_layout::wire::Header::decode(&buffer[..length]).unwrap();
+            let papers: Vec<_> = papers.iter().map(AsFd::as_fd).collect();
+            assert!(socket::send(&connection, &welcome.encode(hello.opcode, hello.request), &papers).unwrap());
+            return connection;
+        }
+    });
+    let error = session.list().unwrap_err();
+    assert_eq!(error.status, Status::Incompatible, "{error}");
+    assert!(error.to_string().contains("another member id"), "{error}");
+    drop(serves.join().unwrap());
+    drop(session);
+    other.stop();
+}
+
+/// Listens at the path of a daemon. Fails if a connection brings a message.
+#[test]
+#[ignore = "run by the test above, in a process of another user"]
+fn helper_does_what_it_is_told() {
+    let Some(path) = std::env::var_os("CROSSDOCK_TEST_SOCKET") else { return };
+    let listener = socket::listen(std::path::Path::new(&path)).unwrap();
+    let deadline = Deadline::after(Duration::from_secs(4));
+    let mut connections = Vec::new();
+    let mut buffer = [0; crossdock_layout::wire::MAX_MESSAGE + 1];
+    while !deadline.passed() {
+        let _ = event::wait_readable(&listener, deadline.at_most(Duration::from_millis(20)));
+        connections.extend(socket::accept(&listener).unwrap());
+        for connection in &connections {
+            assert!(!matches!(socket::receive(connection, &mut buffer), Ok(Some(Received::Message(..)))));
+        }
+    }
+    assert!(!connections.is_empty(), "the session has tried to connect");
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
-use crossdock_os::{Deadline, fork};
+use crossdock_os::{Deadline, fork, socket};
 
 pub(crate) use self::asking::Answered;
 pub(crate) use self::leaving::StillOpen;
@@ -147,8 +147,10 @@ impl Connection {
             return Err(Error::new(Status::Incompatible, text));
         };
         // When this session connects again, its hello names this member id, so that the daemon gives the session the
-        // same id.
+        // same id. Only a daemon of the same user gets this hello.
         who.member = welcome.member;
+        let server = socket::peer(&welcome.socket).map_err(|error| Error::new(Status::System, error.to_string()))?;
+        who.server = Some(server.uid);
         let state = State::new(Some(Arc::new(welcome.socket)), welcome.incarnation);
         Ok(Arc::new_cyclic(|this| Self {
             path,

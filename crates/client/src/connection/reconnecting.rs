@@ -116,7 +116,13 @@ impl Connection {
 
     fn resume(&self, welcome: Welcome, deadline: Deadline) -> ConnectAttempt {
         let mut state = self.lock();
-        debug_assert_eq!(welcome.member, self.who.member, "a daemon that knows the token knows whose it is");
+        if welcome.member != self.who.member {
+            // A daemon knows which member has the token, so this is no daemon. Under another member id, the other members
+            // would take what this session has in shared memory for free.
+            let text = format!("what listens at {} gave this session another member id", self.path.display());
+            state.over = Some(Error::new(Status::Incompatible, text));
+            return ConnectAttempt::Done;
+        }
         let Welcome { socket, descriptors, incarnation, .. } = welcome;
         let another = incarnation != state.incarnation;
         // If the daemon has a new liveness table, the new table replaces the old table in this process. This member's
