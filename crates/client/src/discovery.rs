@@ -145,7 +145,9 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     // The outcome of the command is not checked: the daemon may have failed only because another program has started a
     // daemon first. The caller connects in any case, and so finds out whether a daemon runs.
     let mut pause = Duration::from_micros(200);
-    while started.try_wait().map_err(|error| failed(error.to_string()))?.is_none() {
+    // In a program that ignores SIGCHLD, or that reaps all of its children, `try_wait` fails with ECHILD after the
+    // command has ended. So an error counts as an end.
+    while matches!(started.try_wait(), Ok(None)) {
         if deadline.passed() {
             let _ = started.kill();
             let _ = started.wait();

@@ -166,6 +166,13 @@ fn a_process_starts_a_private_daemon_again_after_a_start_that_failed() {
 }
 
 #[test]
+fn a_program_that_ignores_sigchld_starts_a_private_daemon() {
+    // The daemon inherits the ignored signals. `crossdock serve` sets SIGCHLD to its default itself, and the program
+    // `crossdock-node` of these tests does not.
+    helper_with_script("ignore SIGCHLD", r#"exec env --default-signal=CHLD "$node" "$@""#);
+}
+
+#[test]
 fn a_daemon_that_cannot_start_prints_its_reason_before_its_starter_ends() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
