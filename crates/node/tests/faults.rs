@@ -422,3 +422,37 @@ fn a_reader_offers(arm: impl Fn(&faults::FaultPlan)) -> Hit {
     daemon.stop();
     hit
 }
+
+/// After the keeper's death, a session offers the new daemon its copies of the descriptors. So a call that cannot make
+/// such a copy must fail.
+#[test]
+fn an_object_whose_descriptor_cannot_be_copied_is_not_opened() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let setting = Setting::new(&[]);
+    let mut copies = 0;
+    for n in 1.. {
+        // The call reads the answers to the session's messages about the former round, so that the next call reads only
+        // its own answer.
+        setting.a.list().unwrap();
+        faults::arm_thread(n, 0);
+        let opened = setting.a.region("r", Mode::CreateOnly, 1 << 20, None);
+        let hit = faults::disarm_thread();
+        if matches!(hit, Some(("F_DUPFD_CLOEXEC", _))) {
+            copies += 1;
+            assert_eq!(opened.map(drop).unwrap_err().status, Status::NoSpace, "call {n}");
+            until("the region is removed", || setting.segments().is_empty());
+            continue;
+        }
+        if let Ok(region) = opened {
+            drop(region);
+            setting.a.remove(SegmentKind::Region, "r", InUse::Keep).unwrap();
+        }
+        if hit.is_none() {
+            break;
+        }
+    }
+    assert!(copies > 2, "two reserved places and the copy");
+    let Setting { daemon, a, b, bystander, .. } = setting;
+    drop((a, b, bystander));
+    daemon.stop();
+}

@@ -267,24 +267,14 @@ impl Connection {
         state.fit_room();
     }
 
-    /// Handles an answer whose descriptors were lost. Tells the daemon to close what the answer opened, and gives the
-    /// asking thread an error.
+    /// Handles an answer whose descriptors were lost.
     fn hand_out_stripped(&self, state: &mut State, message: &[u8]) {
         let decoded = Header::decode(message).and_then(|(h, _)| Answer::decode(message, usize::from(h.descriptors)));
         let Ok((number, answer)) = decoded else {
             state.hang_up();
             return;
         };
-        match state.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) {
-            Some(pending) => {
-                let error = no_descriptor();
-                let failed = Answer::Failed { status: error.status, text: error.to_string() };
-                pending.answer = Some((failed, Vec::new()));
-                let request = pending.request.clone();
-                state.return_opened(number, Some(&request), &answer);
-            }
-            None => state.handle_late(number, &answer),
-        }
+        state.hand_out_without_descriptors(number, &answer);
         self.wake_others(state);
     }
 
@@ -295,11 +285,14 @@ impl Connection {
         state.forget_endpoints(number, &answer);
         state.forget_item(number, &answer);
         match state.pending.get_mut(&number) {
-            Some(pending) if pending.answer.is_none() => {
-                let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
-                state.open_list.take(opened_by, &answer, descriptors.last());
-                pending.answer = Some((answer, descriptors));
-            }
+            Some(pending) if pending.answer.is_none() => match state.open_list.copy_for(&answer, descriptors.last()) {
+                Ok(copy) => {
+                    let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
+                    state.open_list.take(opened_by, &answer, copy);
+                    pending.answer = Some((answer, descriptors));
+                }
+                Err(_) => state.hand_out_without_descriptors(number, &answer),
+            },
             _ => state.handle_late(number, &answer),
         }
         self.wake_others(state);
@@ -427,6 +420,19 @@ impl State {
                 self.given_up.insert(number, pending);
             }
         }
+    }
+
+    /// Handles an answer whose descriptors this process cannot keep. Tells the daemon to close what the answer opened,
+    /// and gives the asking thread an error.
+    fn hand_out_without_descriptors(&mut self, number: u64, answer: &Answer) {
+        let Some(pending) = self.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) else {
+            return self.handle_late(number, answer);
+        };
+        let error = no_descriptor();
+        let failed = Answer::Failed { status: error.status, text: error.to_string() };
+        pending.answer = Some((failed, Vec::new()));
+        let request = pending.request.clone();
+        self.return_opened(number, Some(&request), answer);
     }
 
     /// Handles an answer that came after the asking thread had given up: tells the daemon to close or remove what the

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::file;
+use crossdock_os::{OsResult, file};
 
 use super::asking::Pending;
 use super::{Connection, State};
@@ -307,20 +307,15 @@ impl OpenList {
 
     /// Notes in this list the segments, or the item, that the daemon has opened for this process and names in `answer`.
     /// `number` is the number of the answered request; `None` if this request was about an item that this process had
-    /// open already. `descriptor` is the last descriptor that came with the answer.
-    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, descriptor: Option<&OwnedFd>) {
+    /// open already. `copy` is the copy that `copy_for` made for this answer.
+    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, copy: Option<OwnedFd>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
-                // keeps no descriptor of the pool.
-                let kept = descriptor.filter(|_| *kind != SegmentKind::Series);
-                self.add_segment(*segment, *kind, kept);
+                self.add_segment(*segment, *kind, copy);
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                // Perhaps no other member has a descriptor of the pin page. So the observer keeps a descriptor, for a
-                // daemon that loses the page.
-                self.add_segment(entry.pin, SegmentKind::Series, descriptor);
+                self.add_segment(entry.pin, SegmentKind::Series, copy);
             }
             Answer::Item(given) if is_owned(given) => {
                 if let Some(number) = number {
@@ -328,18 +323,36 @@ impl OpenList {
                 }
             }
             Answer::Item(given) => {
-                self.add_segment(given.file, SegmentKind::Item, descriptor);
+                self.add_segment(given.file, SegmentKind::Item, copy);
             }
             _ => {}
         }
     }
 
-    /// Counts one more opening of a segment. If no descriptor of the segment is kept yet, keeps a copy of `given`.
-    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnedFd>) {
+    /// Copies the descriptor that this process must keep if it opens what `answer` names, for a daemon that loses its
+    /// own descriptor. `given` is the last descriptor that came with the answer. Gives `None` if the process keeps such
+    /// a descriptor already, or needs none. Fails if the copy cannot be made. Then the process must not open the
+    /// object: it could not offer the object to a new daemon, and no other member could ever use the object again.
+    pub(super) fn copy_for(&self, answer: &Answer, given: Option<&OwnedFd>) -> OsResult<Option<OwnedFd>> {
+        let kept = match answer {
+            // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
+            // keeps no descriptor of the pool.
+            Answer::Segment { segment, kind, .. } if *kind != SegmentKind::Series => *segment,
+            // Perhaps no other member has a descriptor of the pin page.
+            Answer::Series(entry) => entry.pin,
+            Answer::Item(given) if !is_owned(given) => given.file,
+            _ => return Ok(None),
+        };
+        let has_copy = self.segments.get(&kept).is_some_and(|open| open.descriptor.is_some());
+        given.filter(|_| !has_copy).map(file::duplicate).transpose()
+    }
+
+    /// Counts one more opening of a segment. Keeps `copy` unless a descriptor of the segment is kept already.
+    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, copy: Option<OwnedFd>) {
         let open = self.segments.entry(segment).or_insert(OpenSegmentCount { count: 0, kind, descriptor: None });
         open.count += 1;
         if open.descriptor.is_none() {
-            open.descriptor = given.and_then(|fd| file::duplicate(fd).ok());
+            open.descriptor = copy;
         }
     }
 
