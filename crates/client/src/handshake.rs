@@ -209,12 +209,12 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
 /// same user, to this process's user or to root. After the daemon's end, a process of another user may listen at the
 /// path. Such a process must not get the session's token, its member id and its memory.
 fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result::Result<(), HelloFailure> {
-    let peer = socket::peer(socket).map_err(|error| refusal(path, &error))?;
-    if [0, server, crossdock_os::child::user()].contains(&peer.uid) {
+    let user = socket::peer_user(socket).map_err(|error| refusal(path, &error))?;
+    if [0, server, crossdock_os::child::user()].contains(&user) {
         return Ok(());
     }
     let at = path.display();
-    let text = format!("a process of user {} listens at {at} instead of user {server}'s daemon", peer.uid);
+    let text = format!("a process of user {user} listens at {at} instead of user {server}'s daemon");
     Err(HelloFailure::NotListening(Error::new(Status::Disconnected, text)))
 }
 

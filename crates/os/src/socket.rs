@@ -149,6 +149,24 @@ pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
 }
 
+/// Asks the kernel to which user the process at the other end belongs. Unlike [`peer`], this also works if that process
+/// has no id in this process's PID namespace, as the daemon has none in a container.
+pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes one `ucred`, whose size is given.
+    let ask = || unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut size,
+        )
+    };
+    if sys::raw("SO_PEERCRED", ask) == 0 { Ok(found.uid) } else { Err(OsError::last("SO_PEERCRED", "a connection")) }
+}
+
 /// Opens a pidfd of the process at the other end. The pidfd refers to that process even if its process id is used
 /// again. `None` if the kernel is older than 6.5.
 pub fn peer_pidfd(socket: impl AsFd) -> OsResult<Option<OwnedFd>> {

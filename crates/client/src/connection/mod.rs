@@ -149,8 +149,8 @@ impl Connection {
         // When this session connects again, its hello names this member id, so that the daemon gives the session the
         // same id. Only a daemon of the same user gets this hello.
         who.member = welcome.member;
-        let server = socket::peer(&welcome.socket).map_err(|error| Error::new(Status::System, error.to_string()))?;
-        who.server = Some(server.uid);
+        let server = socket::peer_user(&welcome.socket);
+        who.server = Some(server.map_err(|error| Error::new(Status::System, error.to_string()))?);
         let state = State::new(Some(Arc::new(welcome.socket)), welcome.incarnation);
         Ok(Arc::new_cyclic(|this| Self {
             path,

@@ -116,6 +116,7 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let (has_its_key, has_its_name) = (self.has_its_key(item), self.has_its_name(item));
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
+        self.items.lost_with_daemon.retain(|_, (of, key)| (*of, &*key) != (found.workflow, &found.key));
         self.items.readers.end(item);
         self.forget_entry(item);
         if found.file.0 != 0 {
@@ -183,8 +184,9 @@ impl Broker {
     pub(in crate::broker) fn item_lost(&mut self, file: SegmentId) {
         let Some(item) = self.lasting.items.files.get(&file).copied() else { return };
         let Some(found) = self.lasting.items.all.get(&item) else { return };
-        self.items.lost_with_daemon.insert(item, (found.workflow, found.key.clone()));
+        let key = (found.workflow, found.key.clone());
         self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
+        self.items.lost_with_daemon.insert(item, key);
     }
 
     /// Tells whether an item of this key was lost with a former daemon.
