@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crossdock_files::{Keep, MovedFiles, Publish, Service, View, ViewCallbacks, ViewOptions};
 use crossdock_layout::files::Phase;
+use crossdock_os::Deadline;
 use crossdock_os::testing::until;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -228,13 +229,16 @@ fn of_views_that_are_mounted_at_the_same_time_one_gets_the_folder() {
     let at = s.at.with_extension("shared");
     fs::create_dir(&at).unwrap();
     let mut mounts = 0;
-    for _ in 0..20 {
+    // A child that another test has just forked can hold the lock of the last round's view for a moment. Then no view gets
+    // the folder in this round.
+    let patience = Deadline::after(LONG);
+    while mounts < 20 {
+        assert!(!patience.passed(), "only {mounts} views got the folder");
         let mounted: Vec<_> = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| View::mount(&at, s.show(), s.callbacks()))).collect();
             starts.into_iter().map(|start| start.join().unwrap()).collect()
         });
         let (views, refused): (Vec<_>, Vec<_>) = mounted.into_iter().partition(Result::is_ok);
-        // A child that another test has just forked can hold the lock of the last round's view for a moment.
         assert!(views.len() <= 1, "{views:?}");
         mounts += views.len();
         for error in refused.into_iter().filter_map(Result::err) {
@@ -243,7 +247,6 @@ fn of_views_that_are_mounted_at_the_same_time_one_gets_the_folder() {
         drop(views);
         assert!(!is_mounted(&at));
     }
-    assert!(mounts > 10, "{mounts}");
     fs::remove_dir(&at).unwrap();
 }
 
