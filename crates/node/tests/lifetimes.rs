@@ -29,16 +29,6 @@ fn kill_keeper(daemon: &mut Daemon) {
     daemon.keeper.wait().unwrap();
 }
 
-/// Connects a new session as soon as the new daemon serves.
-fn newcomer(daemon: &Daemon) -> Session {
-    let mut found = None;
-    until("the new daemon serves", || {
-        found = Session::connect(&daemon.options()).ok();
-        found.is_some()
-    });
-    found.unwrap()
-}
-
 #[test]
 fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     let mut daemon = Daemon::start();
@@ -47,7 +37,7 @@ fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     let before = session.list().unwrap().segments[0].id;
     kill_keeper(&mut daemon);
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    let other = newcomer(&daemon);
+    let other = daemon.newcomer();
     // The second session must get the region that the first session has open, and not another region of the same name.
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
@@ -87,7 +77,7 @@ fn daemons_that_cannot_start_after_the_keepers_death_take_no_name_from_living_me
     }
     end_before_it_serves(&daemon.socket());
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    let other = newcomer(&daemon);
+    let other = daemon.newcomer();
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
     let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
@@ -109,7 +99,7 @@ fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_member
         daemon.keeper.try_wait().unwrap().is_some()
     });
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    let other = newcomer(&daemon);
+    let other = daemon.newcomer();
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     assert!(other.list().unwrap().segments.iter().all(|s| (s.id, s.members) == (before, 2)));
     drop((region, same));
@@ -126,7 +116,7 @@ fn a_daemon_whose_files_were_removed_leaves_those_of_the_next_daemon_alone() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
     let mut next = spawn(&former.socket(), &[]);
-    let session = newcomer(&former);
+    let session = former.newcomer();
     let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
     former.kill_broker();
     until("the former daemon has another broker", || !children(former.keeper.id()).is_empty());
@@ -137,7 +127,7 @@ fn a_daemon_whose_files_were_removed_leaves_those_of_the_next_daemon_alone() {
     assert_eq!(session.list().unwrap().segments.iter().map(|s| s.id).collect::<Vec<_>>(), [region.id()]);
     kill(former.keeper.id(), "TERM");
     assert!(former.keeper.wait().unwrap().success());
-    let other = newcomer(&former);
+    let other = former.newcomer();
     assert_eq!(other.region("frames", Mode::OpenOnly, 0, None).unwrap().id(), region.id());
     drop(region);
     session.close().unwrap();
@@ -170,7 +160,7 @@ fn a_death_is_noticed_while_there_is_no_daemon_and_after_it_has_come_back() {
         kill_keeper(&mut daemon);
         if comes_back {
             daemon.keeper = spawn(&daemon.socket(), &[]);
-            drop(newcomer(&daemon));
+            drop(daemon.newcomer());
         }
         let waiting = std::thread::spawn(move || {
             let error = port.receive(Some(Duration::from_secs(20))).map(drop).unwrap_err();
@@ -244,7 +234,7 @@ fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
         std::thread::sleep(Duration::from_millis(300));
         kill_keeper(&mut daemon);
         daemon.keeper = spawn(&daemon.socket(), &[]);
-        drop(newcomer(&daemon));
+        drop(daemon.newcomer());
         workers.push(helper("helper_uses_the_heap", &daemon));
     }
     for mut worker in workers {
@@ -267,7 +257,7 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
     let daemon = Daemon::start();
     let session = daemon.session();
     support::kill(daemon.keeper.id(), "STOP");
-    let other = newcomer(&daemon);
+    let other = daemon.newcomer();
     let region = other.region("r", Mode::CreateOnly, 1 << 20, None).unwrap();
     let same = session.region("r", Mode::OpenOnly, 0, None).unwrap();
     assert_eq!(region.id(), same.id());
@@ -293,7 +283,7 @@ fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
         // Members without a free descriptor cannot connect to the next broker. This broker gives slots of the liveness
         // table to new members. It must not give them the slots of the members that cannot connect.
         daemon.kill_broker();
-        drop(newcomer(&daemon));
+        drop(daemon.newcomer());
         workers.push(helper("helper_uses_the_heap", &daemon));
     }
     for mut worker in workers {

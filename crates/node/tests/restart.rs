@@ -374,8 +374,7 @@ fn a_session_that_has_opened_nothing_keeps_no_name_after_the_daemons_death() {
     daemon.kill_node();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    daemon.wait_until_up();
-    let other = daemon.session();
+    let other = daemon.newcomer();
     drop(other.region("r", Mode::OpenOrCreate, 1 << 18, None).unwrap());
     drop((idle, other));
     daemon.stop();

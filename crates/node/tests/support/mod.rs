@@ -62,6 +62,16 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
+    /// Connects a new session as soon as a new daemon serves. The broker of a killed keeper may still listen for a moment.
+    pub fn newcomer(&self) -> Session {
+        let mut found = None;
+        until("the new daemon serves", || {
+            found = Session::connect(&self.options()).ok();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
     /// Gives the process id of the broker.
     pub fn broker(&self) -> u32 {
         let mut found = 0;
