@@ -155,7 +155,7 @@ pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes one `ucred`, whose size is given.
-    let ask = || unsafe {
+    let answer = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
@@ -164,7 +164,7 @@ pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
             &raw mut size,
         )
     };
-    if sys::raw("SO_PEERCRED", ask) == 0 { Ok(found.uid) } else { Err(OsError::last("SO_PEERCRED", "a connection")) }
+    if answer == 0 { Ok(found.uid) } else { Err(OsError::last("SO_PEERCRED", "a connection")) }
 }
 
 /// Opens a pidfd of the process at the other end. The pidfd refers to that process even if its process id is used
