@@ -82,7 +82,7 @@ impl World {
             if pipe.broker_closed || !client.can_act() {
                 continue;
             }
-            for (number, asked) in &client.asked {
+            for (number, asked) in client.asked.iter().chain(&client.offered) {
                 if asked.due.is_some_and(|due| due < self.now) {
                     let is_it = |message: &[u8]| message[8..16] == number.to_le_bytes();
                     let waiting = pipe.to_client.iter().any(|(message, _)| is_it(message));

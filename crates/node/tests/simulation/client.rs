@@ -49,11 +49,16 @@ pub struct Client {
     pub welcome: bool,
     pub next: u64,
     pub asked: BTreeMap<u64, Asked>,
+    /// The requests without answer by which the client offers the daemon what the daemon may have lost.
+    pub offered: BTreeMap<u64, Asked>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
     /// For the id of each observer of this client: its series, its pin page and its slot.
     pub pins: BTreeMap<SegmentId, (SegmentId, SegmentId, u32)>,
     pub series: BTreeMap<SegmentId, Publishing>,
+    /// The endpoints that the client made, each with its workflow.
+    pub endpoints: BTreeMap<u64, String>,
+    /// The number in the last welcome. A welcome with another number asks the client to offer everything that it has.
     pub incarnation: u64,
     /// The items that the client owns, according to the broker's answers.
     pub items: BTreeMap<SegmentId, crate::items::Own>,
@@ -83,10 +88,12 @@ impl Client {
             welcome: false,
             next: 2,
             asked: BTreeMap::new(),
+            offered: BTreeMap::new(),
             answered: BTreeSet::new(),
             open: BTreeMap::new(),
             pins: BTreeMap::new(),
             series: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
             incarnation: 0,
             items: BTreeMap::new(),
             clings: BTreeSet::new(),
@@ -110,6 +117,11 @@ impl Client {
 
     pub fn settled(&self) -> u64 {
         self.asked.keys().next().copied().unwrap_or(self.next)
+    }
+
+    /// The connection of the client has ended, so its requests have no deadlines until it sends them again.
+    pub fn forget_deadlines(&mut self) {
+        self.asked.values_mut().chain(self.offered.values_mut()).for_each(|asked| asked.due = None);
     }
 
     pub fn can_act(&self) -> bool {

@@ -6,6 +6,7 @@ use crossdock_layout::wire::Request;
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, Record};
 use crossdock_node::journal::{decode, encode};
 
+use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::{MEMORY, World};
 
@@ -215,9 +216,7 @@ impl World {
             pipe.broker_closed = true;
             pipe.to_broker.clear();
         }
-        for client in &mut self.clients {
-            client.asked.values_mut().for_each(|a| a.due = None);
-        }
+        self.clients.iter_mut().for_each(Client::forget_deadlines);
     }
 
     /// Kills the broker and the keeper. All descriptors are lost, but the journal stays.

@@ -46,6 +46,9 @@ impl World {
     pub fn note_delivery(&mut self, client: usize, pipe: u64, message: &[u8]) {
         let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
         let present = self.clients[client].connection == Some(pipe);
+        if let Some(offer) = self.clients[client].offered.get_mut(&number).filter(|_| present) {
+            offer.due = Some(self.now);
+        }
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
                 Request::Observe { wait_ms, .. } => wait_ms,
@@ -99,7 +102,7 @@ impl World {
             if client.connection == Some(id) {
                 client.connection = None;
                 client.welcome = false;
-                client.asked.values_mut().for_each(|a| a.due = None);
+                client.forget_deadlines();
             }
         }
         false
@@ -112,6 +115,9 @@ impl World {
         }
         let client = &mut self.clients[number];
         assert!(client.answered.insert(request), "request {request} of {} was answered twice", client.member);
+        if client.offered.remove(&request).is_some() {
+            return;
+        }
         let asked = client.asked.remove(&request).expect("only what was asked is answered");
         let writable = matches!(with, Attachment::Segment { writable: true, .. });
         let writable = writable || self.sabotage == Sabotage::WritableForAll;
@@ -127,6 +133,7 @@ impl World {
         if let (Request::MakeEndpoint { workflow, .. }, Answer::Done { .. }) = (&asked.request, &answer) {
             assert!(asked.descriptors == [Descriptor::Listener], "endpoint of {workflow} without a listening socket");
         }
+        self.endpoints_answered(number, &asked.request, &answer);
     }
 
     pub fn greeted(&mut self, number: usize, id: u64, answer: &Answer) {
@@ -136,10 +143,13 @@ impl World {
                 self.model.welcomed(client, *member, *resumed, workflow);
                 client.member = *member;
                 client.welcome = true;
-                if client.incarnation != *incarnation {
-                    client.incarnation = *incarnation;
-                    self.offer_series(number);
+                let mut offers: Vec<_> = std::mem::take(&mut client.offered).into_values().map(|o| o.request).collect();
+                let another = client.incarnation != *incarnation;
+                client.incarnation = *incarnation;
+                if another {
+                    offers = self.offers(number);
                 }
+                self.offer(number, offers);
                 let held = self.held_items(number);
                 let client = &mut self.clients[number];
                 let Some(pipe) = self.pipes.get_mut(&id) else { return };

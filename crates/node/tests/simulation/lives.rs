@@ -95,7 +95,7 @@ impl World {
         let number = self.random.pick(&ready);
         let client = &mut self.clients[number];
         client.welcome = false;
-        client.asked.values_mut().for_each(|asked| asked.due = None);
+        client.forget_deadlines();
         if let Some(pipe) = client.connection.take().and_then(|c| self.pipes.get_mut(&c)) {
             pipe.client_closed = true;
         }

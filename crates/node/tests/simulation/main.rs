@@ -14,6 +14,7 @@ mod delivery;
 mod items;
 mod lives;
 mod model;
+mod offers;
 mod people;
 mod sabotage;
 mod series;

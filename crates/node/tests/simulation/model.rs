@@ -43,6 +43,7 @@ pub struct Model {
     pub told_segments: BTreeSet<SegmentId>,
     told_as_new: BTreeSet<SegmentId>,
     pub sizes: BTreeMap<SegmentId, u64>,
+    pub kinds: BTreeMap<SegmentId, SegmentKind>,
     /// True if a planted bug gives endpoints one grant too many. `planted_quota` is true if a planted bug gives
     /// workflows twice their quota.
     pub planted_grant: bool,
@@ -88,7 +89,6 @@ impl Model {
         self.lost_endpoints = self.grants.keys().next_back().copied().unwrap_or(0);
         self.promises.clear();
         self.items.daemon_lost();
-        self.endpoints.clear();
     }
 
     /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
@@ -101,12 +101,14 @@ impl Model {
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = segment.0;
                 self.sizes.insert(*segment, *size);
+                self.kinds.insert(*segment, *kind);
                 self.done.insert((cause.member, cause.request), *segment);
             }
             Record::Series { segment, size, .. } => {
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = crate::series::last_id(*segment);
                 self.sizes.insert(*segment, *size);
+                self.kinds.insert(*segment, SegmentKind::Series);
             }
             Record::Run { workflow, run } => {
                 let before = self.runs.insert(*workflow, *run).unwrap_or(0);
@@ -320,7 +322,7 @@ impl Model {
             (Request::MakeEndpoint { workflow, .. }, Answer::Done { value }) => {
                 assert_eq!(client.endpoint, 0, "a task makes an endpoint");
                 let of = self.workflows.iter().find(|(n, w)| w.name == *workflow && !self.may_end.contains(n));
-                if let Some((number, known)) = of.filter(|_| *value > self.lost_endpoints) {
+                if let Some((number, known)) = of {
                     let known = KnownEndpoint { workflow: *number, name: known.name.clone() };
                     self.endpoints.insert(*value, known);
                 }

@@ -39,7 +39,8 @@ impl World {
         let number = self.clients.len();
         // Most clients connect through the endpoint of a task in an existing workflow, the other clients through the
         // daemon's main endpoint.
-        let endpoints: Vec<_> = self.model.endpoints.iter().map(|(n, e)| (*n, e.workflow, e.name.clone())).collect();
+        let open = self.model.endpoints.iter().filter(|(n, _)| self.listening.contains(n));
+        let endpoints: Vec<_> = open.map(|(n, e)| (*n, e.workflow, e.name.clone())).collect();
         let client = if !endpoints.is_empty() && !self.random.one_in(6) {
             let (endpoint, workflow, name) = endpoints[self.random.below(endpoints.len())].clone();
             Client::new(number, endpoint, workflow, &name)
@@ -67,6 +68,8 @@ impl World {
         if self.broker.is_none() || !self.listening.contains(&client.endpoint) {
             return;
         }
+        // The client has read its former connection to the end, or has closed it.
+        self.pipes.values_mut().filter(|p| p.client == number).for_each(|p| p.client_closed = true);
         let id = self.next_pipe;
         self.next_pipe += 1;
         client.connection = Some(id);

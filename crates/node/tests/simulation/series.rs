@@ -172,33 +172,6 @@ impl World {
             }
         }
     }
-
-    /// After the keeper's death: the client offers the pools and pin pages of the series that it publishes, and the pin
-    /// pages that it uses as an observer.
-    pub fn offer_series(&mut self, number: usize) {
-        let client = &mut self.clients[number];
-        let mut offers = Vec::new();
-        for (segment, series) in &client.series {
-            let pool = Descriptor::Pool { size: series.size, number: series.number };
-            offers.push((Request::Offer { segment: *segment }, vec![pool]));
-            let pages = series.pages.iter().map(|(page, number)| (*page, *number));
-            offers.extend(pages.map(|(page, number)| offer_page(page, number)));
-        }
-        for (pin, (_, page, _)) in &client.pins {
-            let memory = self.model.numbers.get(page).copied().unwrap_or(0);
-            offers.push(offer_page(*pin, memory));
-        }
-        for (request, descriptors) in offers {
-            let id = client.next;
-            client.next += 1;
-            // The caller later sends these offers together with all other requests that have no answer yet.
-            client.asked.insert(id, Asked { request, descriptors, due: None });
-        }
-    }
-}
-
-fn offer_page(segment: SegmentId, number: u64) -> (Request, Vec<Descriptor>) {
-    (Request::Offer { segment }, vec![Descriptor::Memory { size: 4096, number }])
 }
 
 /// Gives the last id in the range of ids of a series.
