@@ -9,7 +9,8 @@ use crate::world::{MEMORY, World};
 
 impl World {
     /// Checks that the broker's state, the keeper, the liveness tables and the connections fulfil the guarantees.
-    pub fn check(&self) {
+    pub fn check(&mut self) {
+        self.forget_holders();
         let Some(broker) = &self.broker else { return };
         broker.check_at_rest();
         let (lasting, model) = (broker.lasting(), &self.model);
@@ -36,8 +37,8 @@ impl World {
             assert!(lasting.workflows.contains_key(&segment.workflow), "{id} outlives its workflow");
             let pages = segment.series.as_ref().map_or(0, crossdock_node::broker::Series::page_bytes);
             assert!(segment.reserved <= segment.size + pages, "{id} has reserved more than it has");
-            let kept = lasting.descriptors_of(*id).iter().all(|id| self.kept.contains(id));
-            assert!(kept || segment.removed.is_some() || id.0 <= model.lost_segments, "{id} is not kept");
+            let kept = lasting.descriptors_of(*id).iter().all(|id| self.kept.contains(id) || model.lost.contains(id));
+            assert!(kept || segment.removed.is_some(), "{id} is not kept");
         }
         for id in &self.kept {
             let of = lasting.page_of(*id).map_or(*id, |(series, _)| series);
@@ -48,7 +49,7 @@ impl World {
         }
         for (number, endpoint) in &lasting.endpoints {
             assert!(lasting.workflows.contains_key(&endpoint.workflow));
-            assert!(self.listening.contains(number) || *number <= model.lost_endpoints);
+            assert!(self.listening.contains(number) || model.deaf.contains(number));
         }
 
         // Only living members have slots of pin pages.

@@ -51,6 +51,8 @@ pub struct Client {
     pub asked: BTreeMap<u64, Asked>,
     /// The requests without answer by which the client offers the daemon what the daemon may have lost.
     pub offered: BTreeMap<u64, Asked>,
+    /// The offers that the daemon refused because it had no descriptor left. The client sends them again.
+    pub refused: Vec<Request>,
     pub answered: BTreeSet<u64>,
     pub open: BTreeMap<SegmentId, u32>,
     /// For the id of each observer of this client: its series, its pin page and its slot.
@@ -89,6 +91,7 @@ impl Client {
             next: 2,
             asked: BTreeMap::new(),
             offered: BTreeMap::new(),
+            refused: Vec::new(),
             answered: BTreeSet::new(),
             open: BTreeMap::new(),
             pins: BTreeMap::new(),
@@ -122,6 +125,11 @@ impl Client {
     /// The connection of the client has ended, so its requests have no deadlines until it sends them again.
     pub fn forget_deadlines(&mut self) {
         self.asked.values_mut().chain(self.offered.values_mut()).for_each(|asked| asked.due = None);
+    }
+
+    /// Gives the client's place in the list of all clients.
+    pub fn index(&self) -> usize {
+        self.peer.pid as usize - 100
     }
 
     pub fn can_act(&self) -> bool {

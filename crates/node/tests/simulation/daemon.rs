@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_layout::SegmentId;
 use crossdock_layout::wire::Request;
 use crossdock_node::broker::{Attachment, Broker, Descriptor, Effect, Event, Lasting, Limits, Record};
 use crossdock_node::journal::{decode, encode};
@@ -97,7 +98,7 @@ impl World {
                 Effect::Make { segment, .. } | Effect::MakePage { page: segment, .. } => {
                     let works = !self.random.one_in(8);
                     if works {
-                        self.kept.insert(segment);
+                        self.keep(segment);
                     }
                     self.last_number += 1;
                     let outcome = if works { Ok(self.last_number) } else { Err("no memory".to_owned()) };
@@ -124,20 +125,28 @@ impl World {
                     let known = self.model.sizes.contains_key(&segment);
                     let before = self.model.numbers.get(&segment).filter(|before| known && *before != number);
                     assert!(before.is_none(), "{segment} is other memory than it was");
-                    self.kept.insert(segment);
+                    self.keep(segment);
+                    self.model.adopted(segment);
                 }
                 Effect::Listen { endpoint } => {
                     assert_eq!(descriptors, [Descriptor::Listener], "only a listening socket is listened on");
                     self.listening.insert(endpoint);
+                    if !self.starved {
+                        self.keeper_listening.insert(endpoint);
+                    }
+                    self.model.deaf.remove(&endpoint);
                 }
                 Effect::Unlisten { endpoint } => {
                     if self.sabotage != Sabotage::KeepListening {
                         self.listening.remove(&endpoint);
+                        self.keeper_listening.remove(&endpoint);
                     }
                 }
                 Effect::Forget { segment } => {
                     if self.sabotage != Sabotage::KeepRemoved {
                         self.kept.remove(&segment);
+                        self.keeper.remove(&segment);
+                        self.folder.remove(&segment);
                         self.model.numbers.remove(&segment);
                     }
                 }
@@ -209,6 +218,20 @@ impl World {
         self.event(event);
     }
 
+    /// The broker keeps a new descriptor, and gives the keeper a copy, unless the keeper has no room for it.
+    pub fn keep(&mut self, id: SegmentId) {
+        self.kept.insert(id);
+        if !self.starved {
+            self.keeper.insert(id);
+        }
+    }
+
+    /// Keeps an item's new file, which has a name in the daemon's folder.
+    pub fn keep_file(&mut self, file: SegmentId) {
+        self.folder.insert(file);
+        self.keep(file);
+    }
+
     pub fn crash_broker(&mut self) {
         self.broker = None;
         self.copies.clear();
@@ -217,15 +240,33 @@ impl World {
             pipe.to_broker.clear();
         }
         self.clients.iter_mut().for_each(Client::forget_deadlines);
+        self.lose_unheld();
+    }
+
+    /// Loses the descriptors that only the broker had. The next broker opens the items' files by their names.
+    fn lose_unheld(&mut self) {
+        for file in self.folder.clone() {
+            self.keep(file);
+        }
+        let left: BTreeSet<_> = self.keeper.union(&self.folder).copied().collect();
+        let lost: Vec<_> = self.kept.difference(&left).copied().collect();
+        self.kept = left;
+        for id in lost {
+            let holders = (0..self.clients.len()).filter(|client| self.can_offer(*client, id)).collect();
+            self.model.lose(id, holders);
+        }
+        self.model.deaf.extend(self.listening.difference(&self.keeper_listening));
+        self.listening = self.keeper_listening.clone();
     }
 
     /// Kills the broker and the keeper. All descriptors are lost, but the journal stays.
     pub fn crash_daemon(&mut self) {
+        self.keeper.clear();
+        self.folder.clear();
+        self.keeper_listening = BTreeSet::from([0]);
         self.crash_broker();
-        self.kept.clear();
-        self.listening = BTreeSet::from([0]);
         self.tables.push(crate::lives::Table::new());
         self.incarnation += 1;
-        self.model.daemon_lost();
+        self.model.items.daemon_lost(&self.model.numbers);
     }
 }

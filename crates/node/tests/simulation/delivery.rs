@@ -30,6 +30,11 @@ impl World {
             }
             return false;
         };
+        if !descriptors.is_empty() && !self.calm && !self.clients[client].lied && self.random.one_in(16) {
+            // The daemon has no descriptor left for those that come with the message.
+            pipe.to_client.push_back((stripped(&message), Attachment::Nothing));
+            return true;
+        }
         self.note_delivery(client, id, &message);
         let seen = self.seen(&descriptors, &message);
         let event = Event::Message { connection: id, bytes: Some(&message), descriptors: &seen };
@@ -115,7 +120,10 @@ impl World {
         }
         let client = &mut self.clients[number];
         assert!(client.answered.insert(request), "request {request} of {} was answered twice", client.member);
-        if client.offered.remove(&request).is_some() {
+        if let Some(offer) = client.offered.remove(&request) {
+            if matches!(answer, Answer::Failed { status: Status::NoSpace, .. }) {
+                client.refused.push(offer.request);
+            }
             return;
         }
         let asked = client.asked.remove(&request).expect("only what was asked is answered");
@@ -144,6 +152,7 @@ impl World {
                 client.member = *member;
                 client.welcome = true;
                 let mut offers: Vec<_> = std::mem::take(&mut client.offered).into_values().map(|o| o.request).collect();
+                offers.append(&mut client.refused);
                 let another = client.incarnation != *incarnation;
                 client.incarnation = *incarnation;
                 if another {
@@ -180,4 +189,11 @@ impl World {
             other => panic!("greeted by {other:?}"),
         }
     }
+}
+
+/// Gives the answer to a message whose descriptors the daemon could not receive.
+fn stripped(message: &[u8]) -> Vec<u8> {
+    let opcode = u16::from_le_bytes([message[0], message[1]]);
+    let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
+    Answer::Failed { status: Status::NoSpace, text: "no descriptor is left".into() }.encode(opcode, number)
 }

@@ -8,6 +8,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use crossdock_node::broker::{Attachment, Descriptor, Effect, Event, ItemRecord, Record, Verdict, memory_of};
 
 use crate::client::Client;
+use crate::model::Holders;
 use crate::sabotage::Sabotage;
 use crate::world::{NAMES, World};
 
@@ -25,30 +26,36 @@ pub struct Own {
 /// What the broker has told clients about items.
 #[derive(Default)]
 pub struct ItemModel {
-    /// For each item that must exist: its workflow. Such an item was made, no request to destroy it was sent, and it
-    /// does not end with its owner.
-    promised: BTreeMap<SegmentId, u64>,
+    /// For each item that must exist: its workflow, and the clients that can offer its memory if it was lost. Such an item
+    /// was made, no request to destroy it was sent, and it does not end with its owner.
+    pub promised: BTreeMap<SegmentId, (u64, Holders)>,
     /// Items that may have ended, because a request was sent that may end them.
     doubtful: BTreeSet<SegmentId>,
+    gone: BTreeSet<SegmentId>,
     /// For each transferred item: its workflow, and its new owner. The journal must have this owner until a later
     /// record changes the owner.
     moved: BTreeMap<SegmentId, (u64, Party)>,
 }
 
 impl ItemModel {
-    pub fn daemon_lost(&mut self) {
-        self.promised.clear();
+    /// All items are lost with the daemon, except the cooperative ones. Only their memory has a number.
+    pub fn daemon_lost(&mut self, numbers: &BTreeMap<SegmentId, u64>) {
+        self.promised.retain(|item, _| numbers.get(item).is_some_and(|number| *number != 0));
         self.moved.clear();
     }
 
     pub fn workflow_ends(&mut self, number: u64) {
-        self.promised.retain(|_, workflow| *workflow != number);
+        self.promised.retain(|_, (workflow, _)| *workflow != number);
         self.moved.retain(|_, (workflow, _)| *workflow != number);
     }
 
     pub fn recorded(&mut self, record: &ItemRecord) {
         match record {
-            ItemRecord::Owner { item, .. } | ItemRecord::Gone { item, .. } => drop(self.moved.remove(item)),
+            ItemRecord::Owner { item, .. } => drop(self.moved.remove(item)),
+            ItemRecord::Gone { item, .. } => {
+                self.moved.remove(item);
+                self.gone.insert(*item);
+            }
             _ => {}
         }
     }
@@ -90,7 +97,7 @@ impl World {
             Effect::MakeItem { file, .. } => {
                 let works = !self.random.one_in(8);
                 if works {
-                    self.kept.insert(file);
+                    self.keep_file(file);
                 }
                 let outcome = if works { Ok(0) } else { Err("no memory".to_owned()) };
                 if self.fuse == Some(0) {
@@ -122,7 +129,7 @@ impl World {
             }
             Effect::CopyItem { item, to, size, from } => {
                 assert!(self.kept.contains(&from) && size > 4096);
-                self.kept.insert(to);
+                self.keep_file(to);
                 self.copies.push((item, to));
             }
             _ => {}
@@ -274,8 +281,12 @@ impl World {
                 if let ItemRequest::Create { on_death, key, .. } = request {
                     assert_eq!(*key, given.key);
                     let known = self.model.items.doubtful.contains(&given.item) || self.model.may_end(client.workflow);
-                    if *on_death != OnDeath::Destroy && !known && !self.model.was_lost(given.item) {
-                        self.model.items.promised.insert(given.item, client.workflow);
+                    // Only the memory of a cooperative item can be offered.
+                    let lost = self.model.was_lost(given.item)
+                        && (given.level != ItemLevel::Cooperative || self.model.items.gone.contains(&given.item));
+                    if *on_death != OnDeath::Destroy && !known && !lost {
+                        let holders = self.model.holders(given.item, number);
+                        self.model.items.promised.insert(given.item, (client.workflow, holders));
                     }
                 }
                 let client = &mut self.clients[number];
@@ -362,7 +373,7 @@ impl World {
                 assert!(!self.is_open(item.file, Some(client)), "two have item {id} open");
             }
         }
-        for (id, workflow) in &self.model.items.promised {
+        for (id, (workflow, _)) in &self.model.items.promised {
             let found = items.all.get(id).is_some_and(|i| i.workflow == *workflow);
             assert!(found, "item {id} was lost");
         }

@@ -23,7 +23,11 @@ pub struct Promise {
     pub kind: SegmentKind,
     pub name: String,
     pub reserved: u64,
+    pub holders: Holders,
 }
+
+/// The clients that can offer memory that was lost. `None` if the daemon has the memory.
+pub type Holders = Option<BTreeSet<usize>>;
 
 /// A workflow as its launcher made it.
 pub struct KnownWorkflow {
@@ -71,10 +75,14 @@ pub struct Model {
     /// For each port that ends with its run: the port's workflow and the number of the run.
     ports: BTreeMap<SegmentId, (u64, u64)>,
     grants: BTreeMap<u64, Vec<Grant>>,
-    /// The largest id of a segment when a keeper last died. The memory of all segments with ids up to this one was lost
-    /// then; members may offer it again or not.
-    pub lost_segments: u64,
-    pub lost_endpoints: u64,
+    /// The segments and pin pages whose descriptors were lost and were not offered again yet.
+    pub lost: BTreeSet<SegmentId>,
+    /// The segments and pin pages whose descriptors were lost at any time.
+    ever_lost: BTreeSet<SegmentId>,
+    /// The endpoints whose sockets were lost and were not offered again yet.
+    pub deaf: BTreeSet<u64>,
+    /// For each segment: its workflow, its kind and its name.
+    pub names: BTreeMap<SegmentId, (u64, SegmentKind, String)>,
 }
 
 impl Model {
@@ -84,17 +92,49 @@ impl Model {
         living.map(|(_, w)| w.name.clone()).collect()
     }
 
-    pub fn daemon_lost(&mut self) {
-        self.lost_segments = self.last_segment;
-        self.lost_endpoints = self.grants.keys().next_back().copied().unwrap_or(0);
-        self.promises.clear();
-        self.items.daemon_lost();
+    /// Notes that the descriptor of this id was lost. Only these clients can offer it. If there are none, the model no
+    /// longer expects that the segment or item exists.
+    pub fn lose(&mut self, id: SegmentId, holders: BTreeSet<usize>) {
+        self.lost.insert(id);
+        self.ever_lost.insert(id);
+        let items = &mut self.items.promised;
+        if holders.is_empty() {
+            self.promises.remove(&id);
+            items.remove(&id);
+            return;
+        }
+        let promise = self.promises.get_mut(&id).map(|promise| &mut promise.holders);
+        for of in promise.into_iter().chain(items.get_mut(&id).map(|(_, of)| of)) {
+            *of = Some(holders.clone());
+        }
+    }
+
+    /// Notes that the daemon has the descriptor of this id again.
+    pub fn adopted(&mut self, id: SegmentId) {
+        self.lost.remove(&id);
+        let promise = self.promises.get_mut(&id).map(|promise| &mut promise.holders);
+        for of in promise.into_iter().chain(self.items.promised.get_mut(&id).map(|(_, of)| of)) {
+            *of = None;
+        }
+    }
+
+    /// Gives the promised segments and items whose memory is lost, each with the clients that can offer it.
+    pub fn lost_promises(&self) -> Vec<(SegmentId, BTreeSet<usize>)> {
+        let segments = self.promises.iter().map(|(id, promise)| (*id, &promise.holders));
+        let items = self.items.promised.iter().map(|(id, (_, holders))| (*id, holders));
+        segments.chain(items).filter_map(|(id, holders)| Some((id, holders.clone()?))).collect()
+    }
+
+    /// Gives the holders for a promise to this client, which has the memory.
+    pub fn holders(&self, id: SegmentId, client: usize) -> Holders {
+        self.lost.contains(&id).then(|| BTreeSet::from([client]))
     }
 
     /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
     pub fn recorded(&mut self, record: &Record) {
         match record {
-            Record::Segment { segment, size, cause, workflow, kind, persistent, .. } => {
+            Record::Segment { segment, size, cause, workflow, kind, persistent, name, .. } => {
+                self.names.insert(*segment, (*workflow, *kind, name.clone()));
                 if *kind == SegmentKind::Port && !*persistent {
                     self.ports.insert(*segment, (*workflow, self.runs.get(workflow).copied().unwrap_or(0)));
                 }
@@ -104,7 +144,8 @@ impl Model {
                 self.kinds.insert(*segment, *kind);
                 self.done.insert((cause.member, cause.request), *segment);
             }
-            Record::Series { segment, size, .. } => {
+            Record::Series { segment, size, workflow, name, .. } => {
+                self.names.insert(*segment, (*workflow, SegmentKind::Series, name.clone()));
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = crate::series::last_id(*segment);
                 self.sizes.insert(*segment, *size);
@@ -167,9 +208,9 @@ impl Model {
         }
     }
 
-    /// Tells whether the memory of this segment may have been lost with a keeper.
+    /// Tells whether the daemon has lost the memory of this segment at any time.
     pub fn was_lost(&self, segment: SegmentId) -> bool {
-        segment.0 <= self.lost_segments
+        self.ever_lost.contains(&segment)
     }
 
     /// Tells whether something has happened that may end this workflow.
@@ -230,15 +271,11 @@ impl Model {
     pub fn promise_series(&mut self, client: &Client, segment: SegmentId, name: &str) {
         self.told_segments.insert(segment);
         let taken = self.removed.contains(&segment) || self.may_end.contains(&client.workflow);
-        if !taken && !self.may_be_lost(segment) {
-            let (workflow, name) = (client.workflow, name.to_owned());
-            self.promises.insert(segment, Promise { workflow, kind: SegmentKind::Series, name, reserved: 0 });
+        if !taken {
+            let (workflow, kind, name) = (client.workflow, SegmentKind::Series, name.to_owned());
+            let holders = self.holders(segment, client.index());
+            self.promises.insert(segment, Promise { workflow, kind, name, reserved: 0, holders });
         }
-    }
-
-    /// Tells whether the segment may have been lost with a keeper. A member may offer such a segment again or not.
-    pub fn may_be_lost(&self, segment: SegmentId) -> bool {
-        segment.0 <= self.lost_segments
     }
 
     /// Is called when the broker refuses a client because it takes the client for dead. Checks that the client has
@@ -296,9 +333,10 @@ impl Model {
                     if *created {
                         assert!(self.told_as_new.insert(*segment), "{segment} was told of as new before");
                         let (workflow, name) = (client.workflow, name.clone());
-                        let promise = Promise { workflow, kind: *kind, name, reserved: *reserved };
+                        let holders = self.holders(*segment, client.index());
+                        let promise = Promise { workflow, kind: *kind, name, reserved: *reserved, holders };
                         let taken = self.removed.contains(segment) || self.may_end.contains(&client.workflow);
-                        if !taken && segment.0 > self.lost_segments {
+                        if !taken {
                             self.promises.insert(*segment, promise);
                         }
                     }
@@ -309,7 +347,7 @@ impl Model {
                 // If a request has made a segment, and the segment was not removed, a repetition of the request must
                 // not fail.
                 if let Some(done) = self.done.get(&(client.member, number)).filter(|s| !self.removed.contains(s)) {
-                    let excused = self.may_end.contains(&client.workflow) || done.0 <= self.lost_segments;
+                    let excused = self.may_end.contains(&client.workflow) || self.was_lost(*done);
                     assert!(excused, "{mode:?} {name} made {done}, but was told {status}: {text}");
                 }
                 assert!(*status != Status::Ok);

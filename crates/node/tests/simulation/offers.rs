@@ -1,8 +1,8 @@
 //! What clients offer to a daemon that may have lost its descriptors. A client offers everything before it lists what it
 //! has open, like the real client.
 
-use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, PIN_PAGE, Request, SegmentKind};
+use crossdock_layout::{Rights, SegmentId, Status};
 use crossdock_node::broker::Descriptor;
 
 use crate::client::Asked;
@@ -56,6 +56,48 @@ impl World {
             client.next += 1;
             pipe.to_broker.push_back((request.encode(id, 0), vec![descriptor]));
             client.offered.insert(id, Asked { request, descriptors: vec![descriptor], due: None });
+        }
+    }
+
+    /// Sends the refused offers of one client again.
+    pub fn offer_again(&mut self) {
+        let refused: Vec<_> = (0..self.clients.len()).filter(|c| self.has_refused(*c)).collect();
+        if !refused.is_empty() {
+            let number = self.random.pick(&refused);
+            self.offer_refused(number);
+        }
+    }
+
+    pub fn has_refused(&self, number: usize) -> bool {
+        let client = &self.clients[number];
+        client.can_act() && client.welcome && !client.refused.is_empty()
+    }
+
+    pub fn offer_refused(&mut self, number: usize) {
+        let refused = std::mem::take(&mut self.clients[number].refused);
+        self.offer(number, refused);
+    }
+
+    /// Tells whether this client can offer the memory of this id: its session goes on, it has the memory open, and it
+    /// has a right to it. Only the publisher of a series can offer the series' pool.
+    pub fn can_offer(&self, number: usize, id: SegmentId) -> bool {
+        let client = &self.clients[number];
+        let Some((workflow, kind, name)) = self.model.names.get(&id) else { return false };
+        let near = client.endpoint == 0 || client.workflow == *workflow;
+        let allowed = match kind {
+            SegmentKind::Series => client.series.contains_key(&id),
+            kind => near && self.model.rights(client, *kind, name) != Rights::NONE,
+        };
+        let is_memory = self.model.numbers.get(&id).is_some_and(|number| *number != 0);
+        client.can_act() && client.open.contains_key(&id) && allowed && is_memory
+    }
+
+    /// Forgets the clients that can no longer offer lost memory. If no client is left, nothing is promised any more.
+    pub fn forget_holders(&mut self) {
+        let lost: Vec<_> = self.model.lost_promises();
+        for (id, mut holders) in lost {
+            holders.retain(|client| self.can_offer(*client, id));
+            self.model.lose(id, holders);
         }
     }
 

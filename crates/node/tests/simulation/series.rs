@@ -69,7 +69,8 @@ impl World {
                 let present = client.can_act();
                 for other in self.clients.iter().filter(|c| present && c.can_act() && !self.model.may_be_dead(c)) {
                     let same = |(id, s): (&SegmentId, &Publishing)| {
-                        *id != segment && s.name == *name && !self.model.may_be_lost(*id)
+                        let kept = !self.model.was_lost(*id) || self.can_offer(other.index(), *id);
+                        *id != segment && s.name == *name && kept
                     };
                     let living = other.workflow == client.workflow && other.series.iter().any(same);
                     assert!(!living, "series {name} has two publishers, {} and {}", other.member, client.member);

@@ -24,8 +24,19 @@ pub struct World {
     pub now: u64,
     pub broker: Option<Broker>,
     pub journal: Vec<Vec<u8>>,
+    /// The segments and pin pages whose descriptors the broker has.
     pub kept: BTreeSet<SegmentId>,
+    /// The segments and pin pages whose descriptors the keeper has, too. The next broker gets them.
+    pub keeper: BTreeSet<SegmentId>,
+    /// The items' files that have a name in the daemon's folder. The next broker opens them by their names.
+    pub folder: BTreeSet<SegmentId>,
+    /// The endpoints at which the broker listens, and those whose sockets the keeper has, too.
     pub listening: BTreeSet<u64>,
+    pub keeper_listening: BTreeSet<u64>,
+    /// True while the keeper has no room for further descriptors.
+    pub starved: bool,
+    /// True while all messages in flight arrive, and the daemon has descriptors for all that comes with them.
+    pub calm: bool,
     /// The liveness tables of all daemons so far. The last table is that of the present daemon.
     pub tables: Vec<crate::lives::Table>,
     pub pipes: BTreeMap<u64, Pipe>,
@@ -62,8 +73,13 @@ impl World {
             broker: None,
             journal: Vec::new(),
             kept: BTreeSet::new(),
+            keeper: BTreeSet::new(),
+            folder: BTreeSet::new(),
+            starved: false,
+            calm: false,
             told_of: BTreeSet::new(),
             listening: BTreeSet::from([0]),
+            keeper_listening: BTreeSet::from([0]),
             tables: vec![crate::lives::Table::new()],
             pipes: BTreeMap::new(),
             clients: Vec::new(),
@@ -105,6 +121,9 @@ impl World {
             182..=185 => self.end_copies(),
             186..=187 => self.end_observing(),
             188..=189 => self.cut_off(),
+            190 => self.starved = !self.starved,
+            191..=192 => self.offer_again(),
+            193..=195 if self.starved => self.starved = false,
             _ => self.connect_a_client(),
         }
         if self.broker.is_none() && self.random.one_in(2) {
@@ -116,6 +135,7 @@ impl World {
     /// Ends all clients, and checks that nothing is left.
     pub fn wind_down(&mut self) {
         self.fuse = None;
+        self.starved = false;
         if self.broker.is_none() {
             self.start_broker();
         }
@@ -132,13 +152,20 @@ impl World {
 
     /// Lets all messages in flight arrive.
     pub fn settle(&mut self) {
-        for _ in 0..3 {
+        self.calm = true;
+        for _ in 0..4 {
             for pipe in self.pipes.keys().copied().collect::<Vec<_>>() {
                 while self.deliver_one_to_broker(pipe) {}
                 while self.deliver_one_to_client(pipe) {}
             }
+            for client in 0..self.clients.len() {
+                if self.has_refused(client) {
+                    self.offer_refused(client);
+                }
+            }
             self.notice_deaths();
         }
+        self.calm = false;
     }
 
     fn pass_time(&mut self) {
