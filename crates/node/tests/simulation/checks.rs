@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId};
-use crossdock_node::broker::MAIN_ENDPOINT;
+use crossdock_node::broker::{MAIN_ENDPOINT, Record};
 
 use crate::world::{MEMORY, World};
 
@@ -84,11 +85,64 @@ impl World {
                 continue;
             }
             for (number, asked) in client.asked.iter().chain(&client.offered) {
-                if asked.due.is_some_and(|due| due < self.now) {
+                let item = asked.cooperative.filter(|(item, _)| self.has_item(*item));
+                if asked.due.into_iter().chain(item.map(|(_, due)| due)).any(|due| due < self.now) {
                     let is_it = |message: &[u8]| message[8..16] == number.to_le_bytes();
                     let waiting = pipe.to_client.iter().any(|(message, _)| is_it(message));
                     assert!(waiting, "request {number} of {} is overdue: {:?}", client.member, asked.request);
                 }
+            }
+        }
+    }
+
+    fn has_item(&self, item: SegmentId) -> bool {
+        self.broker.as_ref().is_some_and(|broker| broker.lasting().items.all.contains_key(&item))
+    }
+
+    /// Checks that a new segment takes no name from an older object that a client still has: a region or a port that the
+    /// client has open, or a series that it publishes. Names may be taken only if a client has asked to remove or to
+    /// replace the older object, or if its run has ended.
+    pub fn check_name(&self, record: &Record) {
+        let (segment, key) = match record {
+            Record::Segment {
+                segment, workflow, kind: kind @ (SegmentKind::Region | SegmentKind::Port), name, ..
+            } => (segment, (*workflow, *kind, name.clone())),
+            Record::Series { segment, workflow, name, .. } => (segment, (*workflow, SegmentKind::Series, name.clone())),
+            _ => return,
+        };
+        let model = &self.model;
+        for client in self.clients.iter().filter(|c| c.can_act() && !model.may_be_dead(c)) {
+            let has = |id: &SegmentId| key.1 != SegmentKind::Series || client.series.contains_key(id);
+            let same = |id: &SegmentId| id != segment && model.names.get(id) == Some(&key);
+            let older = client.open.keys().find(|id| same(id) && has(id) && !model.may_be_nameless.contains(id));
+            assert!(older.is_none(), "{segment} takes name {key:?}, and {} has {older:?}", client.member);
+        }
+    }
+
+    /// Is called when all messages have arrived. Checks that the daemon has everything that connected clients can offer.
+    pub fn check_offered(&mut self) {
+        self.forget_holders();
+        let Some(broker) = &self.broker else { return };
+        let lasting = broker.lasting();
+        let is_there = |number: usize| {
+            let client = &self.clients[number];
+            let pipe = client.connection.and_then(|c| self.pipes.get(&c));
+            client.can_act() && client.welcome && pipe.is_some_and(|pipe| !pipe.broker_closed)
+        };
+        for (id, holders) in self.model.lost_promises() {
+            let holder = holders.into_iter().find(|number| is_there(*number)).map(|number| self.clients[number].member);
+            assert_eq!(holder, None, "{id} was not offered again");
+        }
+        for client in (0..self.clients.len()).filter(|c| is_there(*c)).map(|c| &self.clients[c]) {
+            for endpoint in client.endpoints.keys().filter(|number| lasting.endpoints.contains_key(number)) {
+                assert!(self.listening.contains(endpoint), "endpoint {endpoint} was not offered again");
+            }
+            for (pin, (_, page, _)) in &client.pins {
+                let holder =
+                    lasting.pin_of(*pin).and_then(|(id, pin)| lasting.segments[&id].series.as_ref()?.pins.get(&pin));
+                let named = lasting.page_of(*page).is_some_and(|(id, _)| lasting.segments[&id].removed.is_none());
+                let there = !named || holder.is_none_or(|pin| pin.holder != client.member) || self.kept.contains(page);
+                assert!(there, "pin page {page} was not offered again");
             }
         }
     }

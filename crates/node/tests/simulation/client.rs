@@ -13,6 +13,9 @@ pub struct Asked {
     pub descriptors: Vec<Descriptor>,
     /// The time by which the broker must answer; `None` until the request has reached the broker.
     pub due: Option<u64>,
+    /// If the client asks for a single item, and the item was cooperative when the request reached the broker: the item,
+    /// and the time by which the broker must answer as long as this item exists.
+    pub cooperative: Option<(SegmentId, u64)>,
 }
 
 /// A series of this client, after the daemon has confirmed that the client publishes it.
@@ -124,7 +127,9 @@ impl Client {
 
     /// The connection of the client has ended, so its requests have no deadlines until it sends them again.
     pub fn forget_deadlines(&mut self) {
-        self.asked.values_mut().chain(self.offered.values_mut()).for_each(|asked| asked.due = None);
+        for asked in self.asked.values_mut().chain(self.offered.values_mut()) {
+            (asked.due, asked.cooperative) = (None, None);
+        }
     }
 
     /// Gives the client's place in the list of all clients.

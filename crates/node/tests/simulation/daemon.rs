@@ -45,7 +45,7 @@ impl World {
             connections: 64,
             members: 20,
             incarnation: self.incarnation,
-            start: self.starts,
+            start: if self.sabotage == Sabotage::OneNumber { self.incarnation } else { self.starts },
             ..Limits::default()
         };
         let (broker, effects) = Broker::new(limits, lasting, 1, &self.kept, &self.listening, self.now);
@@ -125,8 +125,10 @@ impl World {
                     let known = self.model.sizes.contains_key(&segment);
                     let before = self.model.numbers.get(&segment).filter(|before| known && *before != number);
                     assert!(before.is_none(), "{segment} is other memory than it was");
+                    if self.model.lost.contains(&segment) {
+                        self.model.count("offered again", segment);
+                    }
                     self.keep(segment);
-                    self.model.adopted(segment);
                 }
                 Effect::Listen { endpoint } => {
                     assert_eq!(descriptors, [Descriptor::Listener], "only a listening socket is listened on");
@@ -147,7 +149,11 @@ impl World {
                         self.kept.remove(&segment);
                         self.keeper.remove(&segment);
                         self.folder.remove(&segment);
-                        self.model.numbers.remove(&segment);
+                        // A client may still have the memory of a segment that was recorded. Without a record, the
+                        // id is given out anew.
+                        if !self.model.names.contains_key(&segment) {
+                            self.model.numbers.remove(&segment);
+                        }
                     }
                 }
                 Effect::ClearPins { page, from, count } => self.clear_pins(page, from, count),
@@ -170,6 +176,7 @@ impl World {
     }
 
     pub fn write_down(&mut self, record: &Record) {
+        self.check_name(record);
         self.model.recorded(record);
         if let (Sabotage::FreeGhosts, Record::Ghost { member, .. }) = (self.sabotage, record) {
             return self.journal.push(encode(&Record::MemberGone { member: *member }));
@@ -221,6 +228,7 @@ impl World {
     /// The broker keeps a new descriptor, and gives the keeper a copy, unless the keeper has no room for it.
     pub fn keep(&mut self, id: SegmentId) {
         self.kept.insert(id);
+        self.model.kept(id);
         if !self.starved {
             self.keeper.insert(id);
         }
@@ -252,7 +260,8 @@ impl World {
         let lost: Vec<_> = self.kept.difference(&left).copied().collect();
         self.kept = left;
         for id in lost {
-            let holders = (0..self.clients.len()).filter(|client| self.can_offer(*client, id)).collect();
+            let holders: BTreeSet<_> = (0..self.clients.len()).filter(|c| self.can_offer(*c, id)).collect();
+            self.model.count(if holders.is_empty() { "lost for good" } else { "lost" }, id);
             self.model.lose(id, holders);
         }
         self.model.deaf.extend(self.listening.difference(&self.keeper_listening));

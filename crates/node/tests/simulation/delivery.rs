@@ -4,6 +4,7 @@ use crossdock_layout::wire::{Answer, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_node::broker::{Attachment, Descriptor, Event};
 
+use crate::client::Client;
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
@@ -30,7 +31,8 @@ impl World {
             }
             return false;
         };
-        if !descriptors.is_empty() && !self.calm && !self.clients[client].lied && self.random.one_in(16) {
+        let strips = !descriptors.is_empty() && !self.calm && !self.clients[client].lied;
+        if strips && self.random.one_in(if self.lossy { 4 } else { 16 }) {
             // The daemon has no descriptor left for those that come with the message.
             pipe.to_client.push_back((stripped(&message), Attachment::Nothing));
             return true;
@@ -54,6 +56,7 @@ impl World {
         if let Some(offer) = self.clients[client].offered.get_mut(&number).filter(|_| present) {
             offer.due = Some(self.now);
         }
+        let cooperative = self.cooperative_item(client, number);
         if let Some(asked) = self.clients[client].asked.get_mut(&number) {
             let wait = match asked.request {
                 Request::Observe { wait_ms, .. } => wait_ms,
@@ -73,10 +76,15 @@ impl World {
             // If the client has given up this connection, the request has no deadline yet, because the client repeats
             // it on its next connection.
             if present {
+                asked.cooperative = cooperative;
                 asked.due = Some(self.now + wait);
             }
             let request = asked.request.clone();
-            self.model.delivered(&self.clients[client], &request);
+            let living = self.clients.iter().filter(|c| c.can_act() && !self.model.may_be_dead(c));
+            let has = |c: &&Client, id: &SegmentId| c.open.contains_key(id);
+            let series = living.flat_map(|c| c.series.keys().filter(move |id| has(&c, id)).copied());
+            let published = series.collect();
+            self.model.delivered(&self.clients[client], &request, &published);
         }
     }
 
@@ -121,7 +129,12 @@ impl World {
         let client = &mut self.clients[number];
         assert!(client.answered.insert(request), "request {request} of {} was answered twice", client.member);
         if let Some(offer) = client.offered.remove(&request) {
-            if matches!(answer, Answer::Failed { status: Status::NoSpace, .. }) {
+            let refused = matches!(answer, Answer::Failed { status: Status::NoSpace, .. });
+            if refused {
+                let id = if let Request::Offer { segment } = offer.request { segment } else { SegmentId(0) };
+                self.model.count("refused", id);
+            }
+            if refused && self.sabotage != Sabotage::ForgetRefused {
                 client.refused.push(offer.request);
             }
             return;

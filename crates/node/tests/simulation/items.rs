@@ -282,7 +282,7 @@ impl World {
                     assert_eq!(*key, given.key);
                     let known = self.model.items.doubtful.contains(&given.item) || self.model.may_end(client.workflow);
                     // Only the memory of a cooperative item can be offered.
-                    let lost = self.model.was_lost(given.item)
+                    let lost = (self.model.was_lost(given.item) || self.model.was_lost(given.file))
                         && (given.level != ItemLevel::Cooperative || self.model.items.gone.contains(&given.item));
                     if *on_death != OnDeath::Destroy && !known && !lost {
                         let holders = self.model.holders(given.item, number);
@@ -332,6 +332,20 @@ impl World {
             }
             _ => {}
         }
+    }
+
+    /// If this request of the client asks for a single item, which is cooperative: gives the item, and the time by which
+    /// the broker must answer. Such an item needs no proof and no copy.
+    pub fn cooperative_item(&self, client: usize, request: u64) -> Option<(SegmentId, u64)> {
+        let Request::Item(ItemRequest::Access { keys, wait_ms, .. }) =
+            &self.clients[client].asked.get(&request)?.request
+        else {
+            return None;
+        };
+        let [key] = &keys[..] else { return None };
+        let items = &self.broker.as_ref()?.lasting().items;
+        let item = items.keys.get(&(self.clients[client].workflow, key.clone()))?;
+        (items.all[item].level == ItemLevel::Cooperative).then_some((*item, self.now + wait_ms))
     }
 
     fn idle(&mut self, number: usize, item: SegmentId) {

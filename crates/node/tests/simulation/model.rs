@@ -83,6 +83,9 @@ pub struct Model {
     pub deaf: BTreeSet<u64>,
     /// For each segment: its workflow, its kind and its name.
     pub names: BTreeMap<SegmentId, (u64, SegmentKind, String)>,
+    /// The segments that may have lost their names, because a client asked to remove or to replace them, or because their
+    /// run has ended.
+    pub may_be_nameless: BTreeSet<SegmentId>,
 }
 
 impl Model {
@@ -90,6 +93,11 @@ impl Model {
     pub fn living_workflows(&self) -> Vec<String> {
         let living = self.workflows.iter().filter(|(n, w)| w.owner != MemberId::NONE && !self.may_end.contains(n));
         living.map(|(_, w)| w.name.clone()).collect()
+    }
+
+    pub fn count(&mut self, what: &str, id: SegmentId) {
+        let kind = self.names.get(&id).map_or("pin page", |(_, kind, _)| kind.word());
+        *self.counts.entry(format!("{kind} {what}")).or_insert(0) += 1;
     }
 
     /// Notes that the descriptor of this id was lost. Only these clients can offer it. If there are none, the model no
@@ -109,8 +117,8 @@ impl Model {
         }
     }
 
-    /// Notes that the daemon has the descriptor of this id again.
-    pub fn adopted(&mut self, id: SegmentId) {
+    /// Notes that the daemon has the descriptor of this id.
+    pub fn kept(&mut self, id: SegmentId) {
         self.lost.remove(&id);
         let promise = self.promises.get_mut(&id).map(|promise| &mut promise.holders);
         for of in promise.into_iter().chain(self.items.promised.get_mut(&id).map(|(_, of)| of)) {
@@ -140,6 +148,8 @@ impl Model {
                 }
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = segment.0;
+                // An id without a record may have been lost, and is then given out anew.
+                self.ever_lost.remove(segment);
                 self.sizes.insert(*segment, *size);
                 self.kinds.insert(*segment, *kind);
                 self.done.insert((cause.member, cause.request), *segment);
@@ -148,6 +158,8 @@ impl Model {
                 self.names.insert(*segment, (*workflow, SegmentKind::Series, name.clone()));
                 assert!(segment.0 > self.last_segment, "{segment} after {}", self.last_segment);
                 self.last_segment = crate::series::last_id(*segment);
+                // An id without a record may have been lost, and is then given out anew.
+                self.ever_lost.remove(segment);
                 self.sizes.insert(*segment, *size);
                 self.kinds.insert(*segment, SegmentKind::Series);
             }
@@ -192,6 +204,7 @@ impl Model {
                 let of = self.ports.get(segment).map(|(workflow, _)| *workflow);
                 let over = |number| self.present.get(&number).is_none_or(BTreeSet::is_empty);
                 if of.is_some_and(over) {
+                    self.may_be_nameless.insert(*segment);
                     self.promises.remove(segment);
                 }
             }
@@ -220,14 +233,18 @@ impl Model {
 
     /// Notes that a request has reached the broker. If the request may remove an object, the model no longer expects
     /// that the object exists.
-    pub fn delivered(&mut self, client: &Client, request: &Request) {
+    /// `published` has the series with living publishers: these series keep their names when others are published.
+    pub fn delivered(&mut self, client: &Client, request: &Request, published: &BTreeSet<SegmentId>) {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
+                let key = (client.workflow, *kind, name.clone());
+                self.may_be_nameless.extend(self.names.iter().filter(|(_, of)| **of == key).map(|(id, _)| *id));
             }
             Request::Publish { name, .. } => {
                 let kind = SegmentKind::Series;
-                self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == kind && p.name == *name));
+                let ends = |p: &Promise| p.workflow == client.workflow && p.kind == kind && p.name == *name;
+                self.promises.retain(|id, p| published.contains(id) || !ends(p));
             }
             Request::Item(request) => self.items.delivered(request),
             Request::EndWorkflow { name } => {

@@ -55,7 +55,7 @@ impl World {
             let id = client.next;
             client.next += 1;
             pipe.to_broker.push_back((request.encode(id, 0), vec![descriptor]));
-            client.offered.insert(id, Asked { request, descriptors: vec![descriptor], due: None });
+            client.offered.insert(id, Asked { request, descriptors: vec![descriptor], due: None, cooperative: None });
         }
     }
 

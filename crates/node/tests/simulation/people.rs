@@ -102,7 +102,10 @@ impl World {
         let client = &mut self.clients[number];
         let id = client.next;
         client.next += 1;
-        client.asked.insert(id, Asked { request: request.clone(), descriptors: descriptors.clone(), due: None });
+        client.asked.insert(
+            id,
+            Asked { request: request.clone(), descriptors: descriptors.clone(), due: None, cooperative: None },
+        );
         let message = request.encode(id, client.settled());
         if let Some(pipe) = client.connection.and_then(|c| self.pipes.get_mut(&c)) {
             pipe.to_broker.push_back((message, descriptors));

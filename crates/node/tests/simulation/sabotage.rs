@@ -60,10 +60,15 @@ pub enum Sabotage {
     FreeGhosts,
     /// After the keeper's death, the daemon accepts any memory that a member offers.
     AdoptAnything,
+    /// Every broker of a keeper tells its members the same number. So members do not offer what a broker has lost while
+    /// the keeper lived.
+    OneNumber,
+    /// Clients do not send refused offers again.
+    ForgetRefused,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -90,5 +95,7 @@ impl Sabotage {
         Self::BuryTheCutOff,
         Self::FreeGhosts,
         Self::AdoptAnything,
+        Self::OneNumber,
+        Self::ForgetRefused,
     ];
 }

@@ -35,6 +35,8 @@ pub struct World {
     pub keeper_listening: BTreeSet<u64>,
     /// True while the keeper has no room for further descriptors.
     pub starved: bool,
+    /// True if the daemon often loses descriptors in this schedule.
+    pub lossy: bool,
     /// True while all messages in flight arrive, and the daemon has descriptors for all that comes with them.
     pub calm: bool,
     /// The liveness tables of all daemons so far. The last table is that of the present daemon.
@@ -76,6 +78,7 @@ impl World {
             keeper: BTreeSet::new(),
             folder: BTreeSet::new(),
             starved: false,
+            lossy: seed % 3 == 1,
             calm: false,
             told_of: BTreeSet::new(),
             listening: BTreeSet::from([0]),
@@ -113,7 +116,7 @@ impl World {
             167 if self.random.one_in(4) => self.leave(),
             168..=169 => self.crash_broker(),
             170..=171 => self.fuse = Some(self.random.below(6)),
-            172 if self.random.one_in(8) => self.crash_daemon(),
+            172 if self.random.one_in(if self.lossy { 2 } else { 8 }) => self.crash_daemon(),
             173 if self.random.one_in(3) => self.lie(),
             174..=177 => self.release_something(),
             178..=179 => self.shift_limits(),
@@ -166,6 +169,7 @@ impl World {
             self.notice_deaths();
         }
         self.calm = false;
+        self.check_offered();
     }
 
     fn pass_time(&mut self) {
