@@ -92,8 +92,8 @@ fn a_former_owner_does_not_come_back_by_a_path_whatever_brokers_are_killed() {
     daemon.stop();
 }
 
-/// The keeper had no descriptor left for the door through which the owner opened the item. After the broker's death, nobody
-/// can shut this door, so the next owner gets a copy of the item.
+/// The owner opens the item through a door while the keeper has no descriptor left, so the keeper does not get the door.
+/// After the broker's death, the next broker cannot shut the door. So the next owner gets a copy of the item.
 #[test]
 fn an_item_whose_owners_door_the_keeper_could_not_keep_is_copied_for_the_next_owner() {
     if !has_doors() {

@@ -29,16 +29,16 @@ fn kill_keeper(daemon: &mut Daemon) {
     daemon.keeper.wait().unwrap();
 }
 
-#[test]
-fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
+/// Lets a member have a region open while `ends` ends the daemon. Then the next daemon must give this region to a new
+/// session, and not another region of the same name.
+fn the_region_stays_when(ends: impl FnOnce(&mut Daemon)) {
     let mut daemon = Daemon::start();
     let session = daemon.session();
     let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
     let before = session.list().unwrap().segments[0].id;
-    kill_keeper(&mut daemon);
+    ends(&mut daemon);
     daemon.keeper = spawn(&daemon.socket(), &[]);
     let other = daemon.newcomer();
-    // The second session must get the region that the first session has open, and not another region of the same name.
     let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
     let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
     let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
@@ -47,6 +47,11 @@ fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
     session.close().unwrap();
     other.close().unwrap();
     daemon.stop();
+}
+
+#[test]
+fn a_member_that_asks_nothing_gives_its_region_to_the_next_daemon() {
+    the_region_stays_when(kill_keeper);
 }
 
 /// Starts a daemon that cannot start, because it may have only `descriptors` descriptors, and waits for its end.
@@ -57,7 +62,7 @@ fn fail_to_start(socket: &Path, descriptors: u32) {
     assert!(!status.success());
 }
 
-/// Starts a daemon that waits for a catalog that nobody keeps, and tells it to end.
+/// Starts a daemon whose catalog does not exist, so the daemon waits, and tells the daemon to end.
 fn end_before_it_serves(socket: &Path) {
     let mut keeper = spawn(socket, &["--site", "here", "--node", "a", "--catalog", "embedded:127.0.0.1:1"]);
     until("the broker runs", || !children(keeper.id()).is_empty());
@@ -67,45 +72,23 @@ fn end_before_it_serves(socket: &Path) {
 
 #[test]
 fn daemons_that_cannot_start_after_the_keepers_death_take_no_name_from_living_members() {
-    let mut daemon = Daemon::start();
-    let session = daemon.session();
-    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
-    let before = session.list().unwrap().segments[0].id;
-    kill_keeper(&mut daemon);
-    for descriptors in [8, 12, 16] {
-        fail_to_start(&daemon.socket(), descriptors);
-    }
-    end_before_it_serves(&daemon.socket());
-    daemon.keeper = spawn(&daemon.socket(), &[]);
-    let other = daemon.newcomer();
-    let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
-    let named = other.list().unwrap().segments.into_iter().filter(|s| s.name == "frames");
-    let named: Vec<_> = named.map(|s| (s.id, s.members)).collect();
-    assert_eq!(named, [(before, 2)], "one region, and both have it");
-    drop((region, same));
-    session.close().unwrap();
-    other.close().unwrap();
-    daemon.stop();
+    the_region_stays_when(|daemon| {
+        kill_keeper(daemon);
+        for descriptors in [8, 12, 16] {
+            fail_to_start(&daemon.socket(), descriptors);
+        }
+        end_before_it_serves(&daemon.socket());
+    });
 }
 
 #[test]
 fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_members() {
-    let mut daemon = Daemon::start();
-    let session = daemon.session();
-    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
-    let before = session.list().unwrap().segments[0].id;
-    until("the daemon gives up", || {
-        children(daemon.keeper.id()).into_iter().for_each(|broker| kill(broker, "SEGV"));
-        daemon.keeper.try_wait().unwrap().is_some()
+    the_region_stays_when(|daemon| {
+        until("the daemon gives up", || {
+            children(daemon.keeper.id()).into_iter().for_each(|broker| kill(broker, "SEGV"));
+            daemon.keeper.try_wait().unwrap().is_some()
+        });
     });
-    daemon.keeper = spawn(&daemon.socket(), &[]);
-    let other = daemon.newcomer();
-    let same = other.region("frames", Mode::OpenOrCreate, 1 << 20, None).unwrap();
-    assert!(other.list().unwrap().segments.iter().all(|s| (s.id, s.members) == (before, 2)));
-    drop((region, same));
-    session.close().unwrap();
-    other.close().unwrap();
-    daemon.stop();
 }
 
 /// The files of a daemon are removed while it runs, and another daemon begins at the same path.

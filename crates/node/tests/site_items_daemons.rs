@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, Mode, ObjectMode, OnDeath, Party, PortOptions,
-    Session,
+    ConnectOptions, Contents, End, ItemLevel, ItemOptions, ItemState, Mode, ObjectMode, OnDeath, Party, Port,
+    PortOptions, Session,
 };
 use crossdock_layout::wire::{Answer, ItemRequest, NodeState, Request};
 use crossdock_layout::{SegmentId, Status};
@@ -259,9 +259,9 @@ fn an_item_of_another_node_is_found_as_soon_as_it_is_made() {
 
 /// If a task of another node uses a port of this node, this node's daemon has the port's end open in place of the task,
 /// as a member with the task's name. When this member ends, the task itself still lives. So the task's item on this
-/// node must stay.
-#[test]
-fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
+/// node must stay. `ends` ends the member; it gets this node's daemon and the ends of
+/// the port, and returns what must stay until the end of the test.
+fn an_item_waits_for_a_task_when<Kept>(ends: impl FnOnce(&Daemon, Port, Port) -> Kept) {
     let nodes = site();
     let (one, two) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
     let options = ItemOptions { on_death: OnDeath::Return, ..ItemOptions::bytes(100) };
@@ -270,30 +270,29 @@ fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
     let producer = two.port("p", End::Producer, &PortOptions::default(), PATIENCE).unwrap();
     let stands_there = || one.list().unwrap().members.iter().any(|member| member.task == "two");
     until("the daemon has the task's end", stands_there);
-    producer.close();
-    assert_eq!(consumer.receive(PATIENCE).map(drop).unwrap_err().status, Status::Closed);
-    consumer.close();
+    let kept = ends(&nodes[0], consumer, producer);
     until("that end is gone", || !stands_there());
     assert_eq!(one.find_item("k").unwrap().owner, Party::task("two"));
     drop(two.access_item("k", PATIENCE).unwrap());
+    drop(kept);
 }
 
-/// As in the test above, but the end is gone because the broker, whose process used it, was killed.
+#[test]
+fn an_item_waits_for_a_task_whose_port_on_this_node_has_ended() {
+    an_item_waits_for_a_task_when(|_, consumer, producer| {
+        producer.close();
+        assert_eq!(consumer.receive(PATIENCE).map(drop).unwrap_err().status, Status::Closed);
+        consumer.close();
+    });
+}
+
+/// The broker, whose process used the port's end, is killed.
 #[test]
 fn an_item_waits_for_a_task_whose_port_on_this_node_was_lost_with_the_broker() {
-    let nodes = site();
-    let (one, two) = (session(&nodes[0], "one"), session(&nodes[1], "two"));
-    let options = ItemOptions { on_death: OnDeath::Return, ..ItemOptions::bytes(100) };
-    one.create_item("k", &options).unwrap().transfer("two").unwrap();
-    let consumer = one.port("p", End::Consumer, &PortOptions::default(), None).unwrap();
-    let producer = two.port("p", End::Producer, &PortOptions::default(), PATIENCE).unwrap();
-    let stands_there = || one.list().unwrap().members.iter().any(|member| member.task == "two");
-    until("the daemon has the task's end", stands_there);
-    nodes[0].kill_broker();
-    until("that end is gone", || !stands_there());
-    assert_eq!(one.find_item("k").unwrap().owner, Party::task("two"));
-    drop(two.access_item("k", PATIENCE).unwrap());
-    drop((consumer, producer));
+    an_item_waits_for_a_task_when(|daemon, consumer, producer| {
+        daemon.kill_broker();
+        (consumer, producer)
+    });
 }
 
 /// Two tasks pass an item back and forth between two nodes. Meanwhile tasks on all three nodes must find the item at

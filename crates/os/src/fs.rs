@@ -362,6 +362,20 @@ pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     std::fs::read_dir(path)
 }
 
+/// Tells whether the open file is the file that has the name `path`.
+///
+/// # Errors
+/// The kernel does not say, for example for lack of memory.
+pub fn has_name(file: &File, path: impl AsRef<Path>) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let open = file.metadata()?;
+    match metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Gives the names of everything in a folder. If the kernel cannot read the whole folder, the call fails, so the list is
 /// never short.
 pub fn names_in(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {

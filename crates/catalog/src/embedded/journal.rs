@@ -8,7 +8,6 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::fs::{self, File};
@@ -161,11 +160,8 @@ fn open_locked(path: &Path, mut open: impl FnMut() -> OsResult<OwnedFd>) -> io::
         if !lock(&file)? {
             return Err(is_used(path));
         }
-        let locked = file.metadata()?;
-        match fs::metadata(path) {
-            Ok(named) if (named.dev(), named.ino()) == (locked.dev(), locked.ino()) => return Ok(file),
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if fs::has_name(&file, path)? {
+            return Ok(file);
         }
     }
     Err(io::Error::other(format!("{} is replaced faster than it can be locked", path.display())))

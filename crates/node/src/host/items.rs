@@ -41,8 +41,8 @@ const COPIES: usize = 4;
 pub(super) struct ItemFiles {
     pub(super) folder: Option<Folder>,
     doors: Doors,
-    /// Files with a door that the keeper had no descriptor for. Nobody can shut this door any more, so the file is
-    /// copied before the next owner gets it.
+    /// Items' files of which the keeper lost a door, because it had no descriptor left. This broker cannot shut the lost
+    /// door. So it copies the file before the next owner gets the item.
     lost_doors: BTreeSet<u64>,
     /// Files that a process may be able to open again after it has closed them. If the system has no doors, such a file
     /// is copied before the next owner gets it.

@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crossdock_os::file as files;
-use crossdock_os::fs::{self, File, Metadata};
+use crossdock_os::fs::{self, File};
 
 use crate::broker::{Lasting, Record};
 pub use codec::{decode, encode};
@@ -200,9 +200,7 @@ impl Journal {
     /// Checks that the journal's file still has its name. If not, the next compaction writes a new journal with that
     /// name.
     pub fn check_name(&mut self) {
-        use std::os::unix::fs::MetadataExt;
-        let inode = |found: std::io::Result<Metadata>| found.map(|m| (m.dev(), m.ino())).ok();
-        self.has_name = inode(self.file.metadata()) == inode(fs::metadata(&self.path));
+        self.has_name = fs::has_name(&self.file, &self.path).unwrap_or(false);
     }
 
     /// Writes the state into a new journal, which replaces this one. Returns a copy of the new file's descriptor for

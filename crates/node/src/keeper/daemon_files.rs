@@ -83,7 +83,7 @@ impl DaemonFiles {
                 );
                 return Err(ServeError(text));
             }
-            if is_same(&lock, &lock_path) != Some(true) {
+            if !fs::has_name(&lock, &lock_path).unwrap_or(false) {
                 continue;
             }
             lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).ok();
@@ -133,10 +133,8 @@ impl DaemonFiles {
     /// Tells whether the files at these paths belong to this daemon. They do not if they were removed while the daemon ran;
     /// another daemon may have begun at the same paths since.
     pub fn are_ours(&self) -> bool {
-        let found = fs::metadata(&self.lock_path);
-        let is_gone = found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
         // If the kernel does not answer for lack of memory, nothing shows that another daemon has begun.
-        !is_gone && self.lock.as_ref().is_none_or(|lock| is_same(lock, &self.lock_path) != Some(false))
+        self.lock.as_ref().is_none_or(|lock| fs::has_name(lock, &self.lock_path).unwrap_or(true))
     }
 
     /// Tells whether the journal names a member that is not proved dead.
@@ -173,11 +171,4 @@ impl DaemonFiles {
             let _ = fs::remove_dir(&self.folder);
         }
     }
-}
-
-/// Tells whether the file `open` is the file that has the name `path`; `None` if one of them cannot be looked at.
-fn is_same(open: &File, path: &Path) -> Option<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let (one, other) = (open.metadata().ok()?, fs::metadata(path).ok()?);
-    Some((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }

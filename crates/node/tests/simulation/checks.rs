@@ -169,7 +169,7 @@ impl World {
         assert!(!pinned, "pin pages are left to the dead");
         let left: Vec<_> = self.pages.iter().filter(|((page, _), _)| self.kept.contains(page)).collect();
         assert!(left.is_empty(), "pin pages of the dead are not cleared: {left:?}");
-        // If a pin page was lost with a keeper and nobody had a descriptor of it any more, the series goes on without it.
+        // A pin page may be lost with a keeper although no client can offer it. Then the series continues without the page.
         let is_there = |id: &SegmentId| self.kept.contains(id) || lasting.page_of(*id).is_none();
         let named: BTreeSet<_> = lasting.segments.keys().flat_map(|id| lasting.descriptors_of(*id)).collect();
         let named: BTreeSet<_> = named.into_iter().filter(is_there).collect();
