@@ -130,8 +130,9 @@ impl Broker {
     fn check_segments(&self) {
         self.open_segments.check(&self.lasting);
         self.pages.check(&self.lasting);
-        for segment in &self.lost {
-            let there = self.lasting.of(*segment).is_some_and(|(_, s)| s.removed.is_none());
+        self.check_lost();
+        for segment in self.lost.all() {
+            let there = self.lasting.of(segment).is_some_and(|(_, s)| s.removed.is_none());
             assert!(there, "{segment} is waited for and has no name");
         }
         for segment in self.unused.keys() {

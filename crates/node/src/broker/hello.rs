@@ -144,6 +144,7 @@ impl Broker {
         if fresh {
             self.listed.insert(member);
             self.unlisted.remove(&member);
+            self.lost.doubt_all_of(member);
         } else {
             self.begin_list_of_items(member);
         }

@@ -324,6 +324,11 @@ impl Lasting {
             | Record::PinFreed { .. }
             | Record::Unpublished { .. } => self.apply_series(record),
             Record::Item(record) => self.apply_item(record),
+            Record::Undone { made } => {
+                for member in self.members.values_mut() {
+                    member.outcomes.retain(|_, outcome| *outcome != Outcome::Made(*made));
+                }
+            }
             Record::Outcome { cause, made, value } => {
                 let outcome = if *made { Outcome::Made(SegmentId(*value)) } else { Outcome::Done(*value) };
                 self.remember(*cause, outcome);

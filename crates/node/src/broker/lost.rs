@@ -13,7 +13,7 @@ use crossdock_layout::wire::{Answer, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 
 use super::waits::Key;
-use super::{Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, Requester, text};
+use super::{Broker, Cause, Connection, Descriptor, Effect, MAIN_ENDPOINT, Outcome, Record, Requester, text};
 
 /// How long a request waits for lost memory before it fails with the name of the member that may have the memory.
 const PATIENCE_MS: u64 = 2_000;
@@ -34,7 +34,7 @@ impl Broker {
         let Some(found) = found else {
             return self.fail(asker, Status::NotFound, format!("{segment} is none that the daemon waits for"));
         };
-        if !self.lost.contains(&segment) {
+        if !self.lost.contains(segment) {
             // Another member has offered this memory before, so nothing remains to be done.
             return self.answer(asker, &Answer::Done { value: 0 });
         }
@@ -56,7 +56,7 @@ impl Broker {
         if found.series.as_ref().is_some_and(|series| series.publisher != asker.member) {
             return self.answer(asker, &Answer::Done { value: 0 });
         }
-        self.lost.remove(&segment);
+        self.lost.remove(segment);
         self.effects.push(Effect::Adopt { segment });
         self.answer(asker, &Answer::Done { value: 1 });
         if !self.is_lost(segment) {
@@ -122,29 +122,47 @@ impl Broker {
 
     /// Frees the names of lost memory that no member can offer any more.
     pub(super) fn settle_lost(&mut self) {
-        if self.lost.is_empty() {
-            return;
-        }
-        // Usually the member that may have had the memory after the last event still may have it.
-        let mut hopes = std::mem::take(&mut self.hopes);
-        hopes.retain(|lost, member| self.lost.contains(lost) && self.may_have_it(*lost, *member));
-        let mut hopeless = Vec::new();
-        for lost in self.lost.iter().filter(|lost| !hopes.contains_key(lost)).copied().collect::<Vec<_>>() {
-            match self.may_have(lost).next() {
-                Some(member) => drop(hopes.insert(lost, member)),
-                None => hopeless.push(lost),
-            }
-        }
-        self.hopes = hopes;
-        for lost in hopeless {
-            if !self.lost.remove(&lost) {
+        for (lost, former) in self.lost.take_unsettled() {
+            if !self.lost.contains(lost) {
                 continue;
             }
+            // The search goes on where the last search for this segment ended. So all searches for one segment together
+            // look at each member only a few times.
+            if let Some(member) = self.may_have_from(lost, former) {
+                self.lost.set_holder(lost, member);
+                continue;
+            }
+            self.lost.remove(lost);
             if self.lasting.items.files.contains_key(&lost) {
                 self.item_lost(lost);
                 continue;
             }
             self.take_name(lost, Cause::NONE);
+            self.forget_making(lost);
+        }
+    }
+
+    /// Gives the first member from `start` on that may have the lost memory. The first of all members comes after the
+    /// last one.
+    fn may_have_from(&self, lost: SegmentId, start: MemberId) -> Option<MemberId> {
+        let members = &self.lasting.members;
+        let mut from = members.range(start..).chain(members.range(..start)).map(|(member, _)| *member);
+        from.find(|member| self.may_have_it(lost, *member))
+    }
+
+    /// Checks that each settled lost segment has a member that may offer it.
+    pub(super) fn check_lost(&self) {
+        for (lost, member) in self.lost.settled() {
+            assert!(self.may_have_it(lost, member), "{lost} waits for {member}, which cannot have it");
+        }
+    }
+
+    /// Forgets the outcome of the request that made this segment or item, after its memory was lost for good. If the
+    /// member repeats the request, it never got the memory, so the request is served anew.
+    pub(super) fn forget_making(&mut self, made: SegmentId) {
+        let is_outcome = |member: &super::Member| member.outcomes.values().any(|o| *o == Outcome::Made(made));
+        if self.lasting.members.values().any(is_outcome) {
+            self.commit(Record::Undone { made });
         }
     }
 
@@ -200,7 +218,7 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
-    use crossdock_layout::wire::{InUse, ItemLevel, ItemRequest, OpenMode};
+    use crossdock_layout::wire::{InUse, ItemLevel, ItemRequest, OnDeath, OpenMode};
 
     use super::*;
     use crate::broker::bench::{Bench, status};
@@ -294,6 +312,73 @@ mod tests {
             let text = text_of(answer);
             assert!(text.contains("lost with the former daemon"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_request_to_make_what_was_lost_before_its_answer_came_makes_it() {
+        let region = open(OpenMode::CreateOnly, 0);
+        let item = |level| {
+            let (size, on_death, key) = (5000, OnDeath::Keep, "x".to_owned());
+            Request::Item(ItemRequest::Create { size, level, on_death, key })
+        };
+        for request in [region, item(ItemLevel::Verified), item(ItemLevel::Cooperative)] {
+            for restarts in [1, 2] {
+                let mut bench = Bench::new(Limits::default());
+                let member = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+                let number = bench.say(1, &request);
+                bench.lose_all();
+                let mut connection = 1;
+                for _ in 0..restarts {
+                    bench.restart();
+                    connection += 100;
+                    bench.hello(connection, MAIN_ENDPOINT, "a", 0, member);
+                }
+                // The member did not get the answer, so it lists nothing. Then it sends the request again.
+                bench.say(connection, &Request::Hold { segment: SegmentId(0), count: 0 });
+                bench.say(connection, &Request::Item(ItemRequest::Hold { item: SegmentId(0) }));
+                let message = request.encode(number, 0);
+                bench.event(Event::Message { connection, bytes: Some(&message), descriptors: &[] });
+                match bench.answer(connection, number) {
+                    Some(Answer::Segment { created: true, .. }) => {}
+                    Some(Answer::Item(given)) if given.created => {}
+                    other => panic!("{request:?} after {restarts} restarts: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_closes_nothing_makes_the_broker_look_for_no_member() {
+        let mut bench = Bench::new(Limits::default());
+        let away = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        let region = bench.ask(1, open(OpenMode::CreateOnly, 0));
+        let Some(Answer::Segment { segment, .. }) = region else { panic!("it can be made") };
+        next_daemon(&mut bench);
+        let settled = |bench: &Bench| bench.broker.lost.settled().collect::<Vec<_>>();
+        assert_eq!(settled(&bench), [(segment, away)]);
+        let other = bench.join(2, MAIN_ENDPOINT, "b", 0).unwrap();
+        bench.say(2, &Request::Hold { segment: SegmentId(0), count: 0 });
+        bench.tick(10);
+        assert_eq!((settled(&bench), bench.broker.lost.take_unsettled()), (vec![(segment, away)], vec![]));
+        bench.event(Event::ProcessDied { member: other });
+        assert_eq!(settled(&bench), [(segment, away)]);
+        bench.event(Event::ProcessDied { member: away });
+        assert!(bench.broker.lost.is_empty() && !bench.broker.is_named(segment));
+    }
+
+    #[test]
+    fn a_member_that_never_got_its_welcome_keeps_no_lost_name() {
+        let mut bench = Bench::new(Limits::default());
+        let maker = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+        let fresh = bench.join(2, MAIN_ENDPOINT, "b", 0).unwrap();
+        let region = bench.ask(1, open(OpenMode::CreateOnly, 0));
+        let Some(Answer::Segment { segment, .. }) = region else { panic!("it can be made") };
+        next_daemon(&mut bench);
+        bench.event(Event::ProcessDied { member: maker });
+        assert!(bench.broker.is_named(segment), "the other member may have it");
+        // The welcome was lost with the former broker, so the member says hello as a new one.
+        assert_eq!(bench.hello(102, MAIN_ENDPOINT, "b", 0, MemberId::NONE), Some(fresh));
+        assert!(!bench.broker.is_named(segment));
     }
 
     #[test]

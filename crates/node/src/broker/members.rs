@@ -212,6 +212,7 @@ impl Broker {
 
     /// Notes that a member whose session has ended has no segments open any more.
     pub(super) fn drop_holds(&mut self, member: MemberId) {
+        self.lost.doubt_all_of(member);
         for segment in self.open_segments.of_member(member) {
             self.open_segments.remove(segment, member);
             self.readers_left(segment);

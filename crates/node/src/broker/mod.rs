@@ -17,6 +17,7 @@ mod item;
 mod lasting;
 mod listing;
 mod lost;
+mod lost_segments;
 mod members;
 mod mirrors;
 mod moves;
@@ -55,6 +56,7 @@ pub use record::{Cause, Peer, ProofScope, Record};
 pub use series::{Part, Pin, Series};
 pub use site::{Claimed, SiteEvent, SiteItem, SiteLimits, SiteLink, SiteName, SiteNode, SiteOrder};
 
+use lost_segments::LostSegments;
 use open::Making;
 use open_segments::OpenSegments;
 use pages::Pages;
@@ -148,10 +150,8 @@ pub struct Broker {
     /// For each region or port that no member except its maker has opened so far: the maker.
     unused: BTreeMap<SegmentId, MemberId>,
     /// The segments whose descriptors were lost with the keeper. A member that has such a segment may offer it again.
-    lost: BTreeSet<SegmentId>,
+    lost: LostSegments,
     pages: Pages,
-    /// For lost segments: a member that may have the segment's memory. It saves a search after each event.
-    hopes: BTreeMap<SegmentId, MemberId>,
     /// The number that a welcome tells a member. A member that knows another number offers the daemon everything that it
     /// has. It is the keeper's number, or this broker's own number if the keeper did not have all descriptors when the
     /// broker started, because there was no room for one in the keeper.
@@ -208,8 +208,7 @@ impl Broker {
             unlisted: BTreeSet::new(),
             open_segments: OpenSegments::default(),
             unused: BTreeMap::new(),
-            lost: BTreeSet::new(),
-            hopes: BTreeMap::new(),
+            lost: LostSegments::default(),
             pages: Pages::default(),
             deaf: BTreeSet::new(),
             waits: Waits::default(),
@@ -431,7 +430,7 @@ impl Broker {
         match (outcome, request) {
             (Outcome::Made(segment), Request::Open { kind, .. }) if !self.is_of_other_kind(segment, *kind) => {
                 match self.lasting.segments.get(&segment) {
-                    Some(found) if found.removed.is_none() && self.lost.contains(&segment) => {
+                    Some(found) if found.removed.is_none() && self.lost.contains(segment) => {
                         self.await_offer(asker, segment, request.clone(), 0);
                     }
                     Some(found) if found.removed.is_none() => self.give(asker, segment, open::OpenOutcome::Created),

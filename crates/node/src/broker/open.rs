@@ -58,7 +58,7 @@ impl Broker {
                 self.fail(asker, Status::Exists, text);
             }
             (Some(segment), OpenMode::OpenOnly | OpenMode::OpenOrCreate) => {
-                if self.lost.contains(&segment) {
+                if self.lost.contains(segment) {
                     return self.await_offer(asker, segment, again, wait_ms);
                 }
                 self.give(asker, segment, opened(rights, access, kind));

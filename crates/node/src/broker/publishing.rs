@@ -204,7 +204,7 @@ impl Broker {
 
     /// Tells whether the series' pool was lost with the former keeper and has not been offered again.
     pub(super) fn is_lost(&self, segment: SegmentId) -> bool {
-        self.lost.contains(&segment)
+        self.lost.contains(segment)
     }
 
     /// Tells whether members can begin to observe the series.

@@ -342,6 +342,12 @@ messages! {
             /// The inode numbers, one for each id.
             numbers: Vec<u64>,
         },
+        /// The memory of what a request made was lost with the keeper, and no member can offer it any more. The
+        /// request's outcome is forgotten: if the request is repeated, its member never got the memory.
+        37 Undone {
+            /// The id of the segment or item that the request made.
+            made: SegmentId,
+        },
         ..Item(ItemRecord) "Something about items.",
     }
 }

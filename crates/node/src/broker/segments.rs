@@ -157,7 +157,7 @@ impl Broker {
         self.commit(Record::Removed { segment, holders, cause });
         self.unused.remove(&segment);
         for segment in all {
-            self.lost.remove(&segment);
+            self.lost.remove(segment);
             self.pages.is_settled(segment);
             self.effects.push(Effect::Forget { segment });
         }
@@ -204,6 +204,7 @@ impl Broker {
             return self.let_go(member, series, pin);
         }
         if self.open_segments.close(segment, member, count) {
+            self.lost.doubt(segment, member);
             self.readers_left(segment);
             self.release_if_unused(segment);
         }
@@ -219,6 +220,7 @@ impl Broker {
             self.listed.insert(member);
             self.unlisted.remove(&member);
             self.free_unsure(member);
+            self.lost.doubt_all_of(member);
             for segment in self.open_segments.assumed_of(member) {
                 self.open_segments.remove(segment, member);
                 self.readers_left(segment);
@@ -235,6 +237,7 @@ impl Broker {
             return;
         }
         self.open_segments.set(segment, member, count);
+        self.lost.doubt(segment, member);
         self.readers_left(segment);
         self.release_if_unused(segment);
     }

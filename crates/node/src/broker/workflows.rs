@@ -8,6 +8,9 @@ use super::{Broker, Cause, DEFAULT_WORKFLOW, Descriptor, Effect, Record, Request
 
 /// The maximum number of grants of one endpoint.
 const GRANTS: usize = 1024;
+/// A node may have at most this part of its number of segments as endpoints. With the segments and the doors of items,
+/// the endpoints then leave enough descriptors for the next broker to start.
+const ENDPOINTS_PART: u64 = 2;
 
 impl Broker {
     fn allowed(&mut self, asker: Requester) -> bool {
@@ -51,6 +54,15 @@ impl Broker {
         if descriptors != [Descriptor::Listener] {
             let text = format!("what came for the endpoint of task '{task}' is not a listening SOCK_SEQPACKET socket");
             return self.fail(asker, Status::Invalid, text);
+        }
+        // Each endpoint takes a descriptor in the keeper and in the broker.
+        let (count, most) = (self.lasting.endpoints.len() as u64, self.limits.segments / ENDPOINTS_PART);
+        if count >= most {
+            let text = format!(
+                "no room for the endpoint of task '{task}': the node has {count} endpoints, of at most {most}; end a \
+                 workflow, or raise the daemon's descriptor limit (ulimit -n)"
+            );
+            return self.fail(asker, Status::NoSpace, text);
         }
         let endpoint = self.lasting.next_number;
         let cause = Cause { member: asker.member, request: asker.number };
@@ -150,7 +162,7 @@ impl Broker {
             self.unused.remove(&segment);
         }
         for segment in descriptors {
-            self.lost.remove(&segment);
+            self.lost.remove(segment);
             self.pages.is_settled(segment);
             self.effects.push(Effect::Forget { segment });
         }
@@ -178,7 +190,7 @@ mod tests {
     use crossdock_layout::wire::Request;
 
     use super::*;
-    use crate::broker::bench::Bench;
+    use crate::broker::bench::{Bench, status};
     use crate::broker::{Limits, MAIN_ENDPOINT};
 
     #[test]
@@ -205,5 +217,21 @@ mod tests {
         }
         let unknown = bench.ask(201, Request::Listen { endpoint: 999 });
         assert!(matches!(unknown, Some(Answer::Failed { status: Status::NotFound, .. })), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_number_of_endpoints_is_limited() {
+        let mut bench = Bench::new(Limits { segments: 16, ..Limits::default() });
+        bench.join(1, MAIN_ENDPOINT, "launcher", 0);
+        let (workflow, task) = (DEFAULT_WORKFLOW.to_owned(), "t".to_owned());
+        let make = Request::MakeEndpoint { workflow, task, grants: vec![] };
+        let mut made = 0;
+        let refused = loop {
+            match bench.ask(1, make.clone()) {
+                Some(Answer::Done { .. }) => made += 1,
+                other => break other,
+            }
+        };
+        assert_eq!((made, status(refused)), (8, Some(Status::NoSpace)));
     }
 }

@@ -116,7 +116,7 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
         let (has_its_key, has_its_name) = (self.has_its_key(item), self.has_its_name(item));
         self.commit(Record::Item(ItemRecord::Gone { item, cause }));
-        self.items.lost_with_daemon.retain(|_, (of, key)| (*of, &*key) != (found.workflow, &found.key));
+        self.items.lost.forget(&(found.workflow, found.key.clone()));
         self.items.readers.end(item);
         self.forget_entry(item);
         if found.file.0 != 0 {
@@ -174,6 +174,7 @@ impl Broker {
             self.items.readers.end(item);
         }
         self.items.readers.forget_workflow(workflow);
+        self.items.lost.forget_workflow(workflow);
         self.forget_copies_of(workflow);
         for member in self.lasting.members_of(workflow) {
             self.items.resuming.remove(&member);
@@ -186,12 +187,13 @@ impl Broker {
         let Some(found) = self.lasting.items.all.get(&item) else { return };
         let key = (found.workflow, found.key.clone());
         self.end_item(item, "its memory was lost with the daemon", Cause::NONE);
-        self.items.lost_with_daemon.insert(item, key);
+        self.items.lost.insert(item, key);
+        self.forget_making(item);
     }
 
     /// Tells whether an item of this key was lost with a former daemon.
     pub(in crate::broker) fn was_lost_with_daemon(&self, workflow: u64, key: &str) -> bool {
-        self.items.lost_with_daemon.values().any(|(of, lost)| (*of, lost.as_str()) == (workflow, key))
+        self.items.lost.has(&(workflow, key.to_owned()))
     }
 
     /// After the broker's start: ends items without memory, removes files without an item, and notes that the kernel

@@ -86,7 +86,7 @@ impl Broker {
     /// Sends the item's memory to a member that may have it.
     pub(super) fn give_item(&mut self, asker: Requester, item: SegmentId, created: bool) {
         let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
-        if self.lost.contains(&found.file) {
+        if self.lost.contains(found.file) {
             let text = self.why_lost(&(found.workflow, SegmentKind::Item, found.key));
             return self.fail(asker, Status::Busy, text);
         }
@@ -251,7 +251,7 @@ impl Broker {
             self.open_segments.open_once(file, member);
         }
         let holders = self.open_segments.of(file).collect();
-        self.lost.remove(&file);
+        self.lost.remove(file);
         self.commit(Record::Removed { segment: file, holders, cause: Cause::NONE });
         self.effects.push(Effect::Forget { segment: file });
         self.release_if_unused(file);

@@ -33,6 +33,7 @@ mod give;
 mod handover;
 mod leave;
 mod listing;
+mod lost_items;
 mod ownership;
 mod queue;
 mod readers;
@@ -53,6 +54,7 @@ use ahead::EarlyItems;
 use copies::Copies;
 use find::{LookUp, PendingDescriptions};
 use handover::{Handovers, Phase};
+use lost_items::LostItems;
 use ownership::{Question, RemoteWaiters};
 use queue::Waits;
 use readers::Readers;
@@ -109,8 +111,8 @@ pub(super) struct TransientItems {
     resuming: BTreeMap<MemberId, BTreeSet<SegmentId>>,
     /// Cooperative items that lost their keys to other items, and that members have or may have open.
     nameless: BTreeSet<SegmentId>,
-    /// The items whose memory was lost with a former daemon, each with its workflow and key. Errors tell of them.
-    lost_with_daemon: BTreeMap<SegmentId, (u64, String)>,
+    /// The items whose memory was lost with a former daemon. Errors tell of them.
+    lost: LostItems,
     /// Tasks of other nodes that wait for items of this node.
     remote_waiters: RemoteWaiters,
     /// The nodes whose members read items of this node.
@@ -221,9 +223,8 @@ impl Broker {
         let workflow = self.place(asker).map(|(_, workflow)| workflow);
         let found = self.lasting.items.all.get(&item).filter(|i| Some(i.workflow) == workflow);
         found.ok_or_else(|| {
-            let lost = self.items.lost_with_daemon.get(&item).filter(|(of, _)| Some(*of) == workflow);
-            let text = match lost {
-                Some((_, key)) => format!("item '{key}' was lost with the former daemon, which was killed"),
+            let text = match self.items.lost.key(item, workflow) {
+                Some(key) => format!("item '{key}' was lost with the former daemon, which was killed"),
                 None => format!("item {} is not there any more: it was destroyed", item.0),
             };
             (Status::NotFound, text)

@@ -153,7 +153,7 @@ impl Broker {
             return answer(NOT_HERE, format!("item '{}' is about to leave this node", reading.key));
         }
         if reading.sharing == 0 {
-            let is_free = !self.lost.contains(&state.file) && self.has_its_name(item);
+            let is_free = !self.lost.contains(state.file) && self.has_its_name(item);
             if !is_free || !state.shared || self.items.handovers.phase(item).ends_sharing() {
                 let (now, until) = (self.now, self.now + LASTS_MS);
                 let wanted = self.items.readers.wanted.entry((workflow, reading.key)).or_default();

@@ -79,7 +79,7 @@ impl Broker {
     /// Tells whether this member may open the item now, or as soon as the item's transfer is proved.
     pub(super) fn could_have(&self, item: SegmentId, what: WaitPurpose, member: MemberId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
-        let lost = self.lost.contains(&found.file);
+        let lost = self.lost.contains(found.file);
         match what {
             WaitPurpose::Reading => {
                 let phase = self.items.handovers.phase(item);
@@ -100,7 +100,7 @@ impl Broker {
 
     /// Tells whether the item's memory was lost with the keeper and was not offered again yet.
     pub(super) fn is_item_lost(&self, item: SegmentId) -> bool {
-        self.lasting.items.all.get(&item).is_some_and(|found| self.lost.contains(&found.file))
+        self.lasting.items.all.get(&item).is_some_and(|found| self.lost.contains(found.file))
     }
 
     /// Gives the error for a request for an item whose memory was lost.

@@ -101,6 +101,7 @@ mod tests {
             Record::Ghost { member: MemberId(9), peer: Peer { pid: 3, started: 4, uid: 5 } },
             Record::Numbers { segment: SegmentId(1), numbers: vec![2, 3] },
             Record::GhostEndpoint { member: MemberId(9), endpoint: 2 },
+            Record::Undone { made: SegmentId(4) },
         ];
         records.extend(items());
         records
