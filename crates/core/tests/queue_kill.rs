@@ -302,3 +302,21 @@ fn a_death_at_any_fault_point_lets_the_others_go_on_and_loses_nothing() {
     let all: BTreeSet<_> = FAULT_POINTS.iter().map(|point| (*point).to_owned()).collect();
     assert_eq!(reached, all, "points that no death reached: {:?}", all.difference(&reached).collect::<Vec<_>>());
 }
+
+/// A consumer has met a producer that left in order. Then another producer dies while it joins. The consumer must not
+/// wait for it.
+#[test]
+fn a_wait_ends_when_a_producer_dies_while_it_joins_after_another_one_had_left() {
+    for pattern in PATTERNS {
+        for point in ["queue.join.here", "queue.join.cleared"] {
+            let world = World::new(pattern, 4);
+            let consumer = world.open(Side::Consumer);
+            drop(world.open(Side::Producer));
+            let (killed, buried) = world.spawn("produce", Some(point)).wait();
+            assert!(killed, "{point}");
+            let error = consumer.receive(LONG).unwrap_err();
+            assert_eq!(error.status, Status::PeerDied, "{pattern:?}, {point}: {error}");
+            assert!(buried.elapsed() < SOON, "{pattern:?}, {point}: {:?}", buried.elapsed());
+        }
+    }
+}

@@ -69,8 +69,7 @@ impl Region {
         if self.memory.entries_reserved() <= used {
             let (from, to) = (used * entry / PAGE, ((used + 1) * entry).div_ceil(PAGE));
             let shared = u64::from(used > 0 && used * entry % PAGE != 0);
-            self.charge(guard, (to - from - shared) * PAGE)?;
-            self.reserve_range(g.entries_at + used * entry, entry)?;
+            self.charge_and_reserve(guard, (to - from - shared) * PAGE, g.entries_at + used * entry, entry)?;
             header.entries_reserved.store((to * PAGE / entry) as u32, Ordering::Relaxed);
         }
         // The list of free entries is empty, so an entry that was never used is taken. `make_entry` will store the

@@ -26,6 +26,7 @@ pub const POINTS: &[&str] = &[
     "heal.orphaned",
     "heal.rebuilt",
     "heal.trimmed",
+    "heal.vacated",
     "heap.allocate.leaving",
     "heap.allocate.noted",
     "heap.allocate.taken",

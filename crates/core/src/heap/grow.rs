@@ -192,6 +192,15 @@ impl Region {
         Ok(())
     }
 
+    /// Counts `bytes` more bytes against the quota, and takes the memory of the region's bytes from `at` on for them. If
+    /// there is no memory, the bytes do not count.
+    pub(crate) fn charge_and_reserve(&self, guard: &LockGuard<'_>, bytes: u64, at: u64, length: u64) -> Result<()> {
+        let counted = &self.memory.header().reserved;
+        let before = counted.load(Ordering::Relaxed);
+        self.charge(guard, bytes)?;
+        self.reserve_range(at, length).inspect_err(|_| counted.store(before, Ordering::Relaxed))
+    }
+
     /// Checks that the quota allows `bytes` more than are reserved now, and returns the new total. If the daemon has to
     /// be asked, returns an error, after which [`Self::growing`] releases the lock and asks the daemon.
     fn check_quota(&self, guard: &LockGuard<'_>, bytes: u64) -> Result<u64> {

@@ -74,22 +74,24 @@ impl Region {
             let trims = |owner: u16| dead.binary_search(&owner.into()).is_ok();
             self.trim_slots(guard, 0..self.memory.committed(), trims);
         }
-        for &index in &dead {
-            if let Some(slot) = self.memory.slot(index) {
-                fault_point!("heal.trimmed");
-                slot.holder.store(0, Ordering::Release);
-            }
-        }
         report.slots = dead.len() as u64;
         if report.slots > 0 {
             // A member may have died after it freed a block, but before it notified the heap slot that owns the
-            // block's slice. So the holder of each slot has to search the slot's slices for free blocks.
+            // block's slice. So the holder of each slot has to search the slot's slices for free blocks. This is noted
+            // before the slots of the dead are made vacant: if this member dies then, no other member does it.
             for index in 0..self.memory.slots() {
                 if let Some(slot) = self.memory.slot(index) {
                     slot.rescan.store(1, Ordering::Release);
                 }
             }
         }
+        for &index in &dead {
+            if let Some(slot) = self.memory.slot(index) {
+                fault_point!("heal.trimmed");
+                slot.holder.store(0, Ordering::Release);
+            }
+        }
+        fault_point!("heal.vacated");
         report
     }
 

@@ -120,9 +120,8 @@ impl Region {
         }
         let neighbour = self.memory.head(slice ^ 1).is_some_and(|n| n.states_ready.load(Ordering::Relaxed) != 0);
         if !neighbour {
-            self.charge(guard, PAGE)?;
             let at = self.memory.geometry().states_at + slice * STATES_PER_SLICE;
-            self.reserve_range(at, STATES_PER_SLICE)?;
+            self.charge_and_reserve(guard, PAGE, at, STATES_PER_SLICE)?;
         }
         head.states_ready.store(1, Ordering::Relaxed);
         Ok(())

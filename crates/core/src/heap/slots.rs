@@ -49,8 +49,8 @@ impl Region {
         if ready >= self.memory.geometry().slots {
             return Ok(None);
         }
-        self.charge(guard, PAGE)?;
-        self.reserve_range(self.memory.geometry().slots_at + ready * size_of::<HeapSlot>() as u64, PAGE)?;
+        let at = self.memory.geometry().slots_at + ready * size_of::<HeapSlot>() as u64;
+        self.charge_and_reserve(guard, PAGE, at, PAGE)?;
         header.slots.store(ready + PAGE / size_of::<HeapSlot>() as u64, Ordering::Release);
         Ok(Some(ready))
     }

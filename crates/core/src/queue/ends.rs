@@ -134,9 +134,12 @@ impl Ring {
             self.count_redelivered(next, slot.cursor().min(head));
         }
         let members = self.members(side);
-        members.departed.fetch_and(!departure::HOW, AcqRel);
+        // From `set_here` on, this member's death is recorded. If the member dies before it has cleared `HOW`, its death
+        // takes the place of the former members' departure. So the other side never waits for a member that is gone.
         slot.set_here(true);
         crate::fault_point!("queue.join.here");
+        members.departed.fetch_and(!departure::HOW, AcqRel);
+        crate::fault_point!("queue.join.cleared");
         members.joined.fetch_add(1, AcqRel);
         Ok(Joined { slot: index, next, met: self.acquaint(side, alive) })
     }
@@ -164,8 +167,15 @@ impl Ring {
         found.peers || found.messages || self.members(side.other()).joined.load(Acquire) != found.joined
     }
 
+    /// Tells whether any end of a side is not free: a member has the end, or had it and its departure is not recorded
+    /// yet. An end is freed after its member's departure was recorded. So if this function returns `false`, the
+    /// departures of all members are recorded.
+    pub(super) fn has_members(&self, side: Side) -> bool {
+        self.slots(side).any(|slot| !slot.owner().is_none())
+    }
+
     /// Finds out how the last members of the other side left the port. Only members that this end has met count. The
-    /// caller knows that none of these members is at the port any more.
+    /// caller has found before that the other side has no members ([`Self::has_members`]).
     pub(super) fn how_they_went(&self, side: Side, found: &MetPeers) -> PeersGone {
         let members = self.members(side.other());
         let word = members.departed.load(Acquire);

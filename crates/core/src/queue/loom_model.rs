@@ -8,6 +8,7 @@ use crossdock_layout::{Handle, MemberId};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
+use super::ends::PeersGone;
 use super::message::Message;
 use super::ring::{Ring, Shape};
 use super::signal;
@@ -415,5 +416,32 @@ fn a_work_queue_does_not_end_while_a_message_is_given_back() {
             assert!(receive(&ring, &mut worker).is_some(), "the port counts as ended, and a message is there");
         }
         thread.join().unwrap();
+    });
+}
+
+/// One producer of a work queue has left, and another one dies. A worker waits while another member heals the dead
+/// producer's end. The worker must not take the end of the port for an orderly one.
+#[test]
+fn a_death_that_is_being_healed_is_no_orderly_end() {
+    explore(|| {
+        let ring = port(Pattern::WorkQueue, 2);
+        let (left, dead) = (join(&ring, Side::Producer, ALICE), join(&ring, Side::Producer, BOB));
+        let worker = ring.join(Side::Consumer, CAROL, "model", &*everybody_lives(), true).unwrap();
+        ring.leave(Side::Producer, left.slot, ALICE);
+        let theirs = ring.clone();
+        let healer = thread::spawn(move || {
+            let table = everybody_lives();
+            table.set_dead(BOB);
+            assert!(theirs.heal(Side::Producer, dead.slot, ALICE, &*table));
+        });
+        let is_over = || !ring.has_members(Side::Producer) && ring.has_met(Side::Consumer, &worker.met);
+        let died = || matches!(ring.how_they_went(Side::Consumer, &worker.met), PeersGone::Died);
+        for _ in 0..2 {
+            // Both are asked each time, so that loom tries also the orders in which the healer goes on between them.
+            let (is_over, died) = (is_over(), died());
+            assert!(!is_over || died, "an orderly end while a death is being healed");
+        }
+        healer.join().unwrap();
+        assert!(is_over() && died());
     });
 }

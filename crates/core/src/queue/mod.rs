@@ -68,6 +68,7 @@ pub const FAULT_POINTS: &[&str] = &[
     "queue.join.claimed",
     "queue.join.named",
     "queue.join.here",
+    "queue.join.cleared",
     "queue.send.claimed",
     "queue.send.half",
     "queue.send.filled",

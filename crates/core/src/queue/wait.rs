@@ -325,9 +325,11 @@ impl End {
     /// member, the result is `None`, so the end waits until its deadline.
     pub(super) fn over(&self) -> Option<Error> {
         let other = self.side.other();
-        // The caller has called `look_after` before. If that call learned of a death from the kernel, it has freed the
-        // dead member's end. So this code asks only the liveness table, and not the kernel.
-        if self.ring.living(other, self.host.liveness().table()) > 0 || !self.ring.has_met(self.side, &self.met) {
+        // The caller has called `look_after` before, which has freed the ends of the members that it found dead. An end
+        // that is not free belongs to a living member, or to a dead one whose death is not recorded yet: another member
+        // is healing the end at this moment, or the death became known only after `look_after`. How the members of the
+        // other side went is known only when all of these ends are free.
+        if self.ring.has_members(other) || !self.ring.has_met(self.side, &self.met) {
             return None;
         }
         if self.side == Side::Consumer && self.ring.others_still_work(self.slot) {

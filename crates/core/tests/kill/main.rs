@@ -181,6 +181,37 @@ fn a_death_of_the_healer_is_healed() {
     assert!(missed.is_empty(), "never reached: {missed:?}");
 }
 
+/// A member frees another member's block and dies before it tells the owner. The member that heals it dies, too. The
+/// owner must find the free block.
+#[test]
+fn a_block_that_a_dead_member_freed_is_found_although_the_healer_died_too() {
+    let allocates_until_a_new_slice = |peer: &Arc<Region>| {
+        let slices = peer.statistics().slices;
+        let mut count = 0;
+        while peer.statistics().slices == slices {
+            peer.allocate(64, 64).unwrap();
+            count += 1;
+        }
+        count
+    };
+    let expected = allocates_until_a_new_slice(&setup().1) + 1;
+    let (world, peer) = setup();
+    let block = world.word(1).load(Ordering::SeqCst);
+    let pid = world.spawn(2, |region| {
+        fault::arm("heap.free.remote", 1);
+        region.deallocate(block).unwrap();
+        0
+    });
+    assert_eq!(world.wait(2, pid), SIGKILL);
+    let pid = world.spawn_bare(4, || {
+        fault::arm("heal.vacated", 1);
+        world.attach(4).heal().unwrap();
+        0
+    });
+    assert_eq!(world.wait(4, pid), SIGKILL);
+    assert_eq!(allocates_until_a_new_slice(&peer), expected, "the block that was freed is used again");
+}
+
 #[test]
 fn healing_reports_what_it_did() {
     for holds_the_lock in [false, true] {
