@@ -10,12 +10,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, SegmentKind,
-    SeriesOptions, Session, Status, TypeRef, Value, Variable,
+    ConnectOptions, End, Grant, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, Rights,
+    SegmentKind, SeriesOptions, Session, Status, TypeRef, Value, Variable,
 };
 use crossdock_layout::wire::{Answer, OpenMode, Request};
-use crossdock_os::faults;
 use crossdock_os::mapping::{Access, Mapping};
+use crossdock_os::{faults, socket};
 use support::{Daemon, Raw, children, kill, open, spawn_in, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
@@ -409,6 +409,27 @@ fn a_keeper_that_cannot_fork_keeps_what_it_has_until_it_can_or_is_told_to_end() 
     });
     assert!(status.unwrap().success());
     assert_eq!(std::fs::read_dir(daemon.folder.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn tasks_can_connect_to_an_endpoint_whose_socket_could_not_be_watched_when_it_was_made() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (daemon, plan, _scratch) = daemon_with_plan();
+    let launcher = daemon.session();
+    launcher.make_workflow("w", 0).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grants = [Grant { pattern: "*".into(), kind: SegmentKind::Region, rights: Rights::READ }];
+    let listener = socket::listen(&path).unwrap();
+    let (_, before) = plan.words().counted();
+    plan.words().fail_each("epoll_ctl");
+    launcher.make_endpoint("w", "task", listener, &grants).unwrap();
+    plan.words().disarm();
+    assert!(plan.words().counted().1 > before, "the daemon could not watch the socket");
+    let options = ConnectOptions { socket: Some(path.clone()), timeout: PATIENCE, ..daemon.options() };
+    Session::connect(&options).unwrap().close().unwrap();
+    launcher.close().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    daemon.stop();
 }
 
 /// After the keeper's death, a member that may only read offers a segment's memory to the new daemon, and one of the

@@ -86,6 +86,8 @@ pub(super) fn start<'a>(
         journal,
         broker,
         listeners,
+        unwatched: BTreeSet::new(),
+        watch_retry: began,
         segments: segments.into_iter().collect(),
         files: ItemFiles::new(folder, doors, lost_doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
