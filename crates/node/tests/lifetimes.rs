@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -89,6 +90,31 @@ fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_member
             daemon.keeper.try_wait().unwrap().is_some()
         });
     });
+}
+
+/// The test kills brokers as the kernel does if there is no memory for a broker: each one soon after its start.
+#[test]
+fn a_keeper_whose_brokers_are_killed_at_once_does_not_start_one_after_another_without_pause() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let mut killed = BTreeSet::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        for broker in children(daemon.keeper.id()) {
+            let pid = rustix::process::Pid::from_raw(broker as i32).unwrap();
+            // The broker may have ended already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            killed.insert(broker);
+        }
+    }
+    assert!(killed.len() < 200, "{} brokers in two seconds", killed.len());
+    let other = daemon.newcomer();
+    assert_eq!(other.region("frames", Mode::OpenOnly, 0, None).unwrap().id(), region.id());
+    drop(region);
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
 }
 
 /// The files of a daemon are removed while it runs, and another daemon begins at the same path.

@@ -47,8 +47,9 @@ pub(super) fn start<'a>(
         detached,
         folder,
         roll,
-        has_served,
+        served,
     } = held;
+    let has_served = served > 0;
     let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
     let of_this_daemon = |lasting: &Lasting| lasting.era.is_some_and(|of| of.is_same(&era));

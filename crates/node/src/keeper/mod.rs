@@ -45,8 +45,15 @@ pub(crate) struct BrokerInheritance {
     pub folder: Option<Folder>,
     /// The roll, whose locks prove which members are dead.
     pub roll: Registry,
-    /// True after a broker of this keeper has begun to serve.
-    pub has_served: bool,
+    /// How many brokers of this keeper have begun to serve.
+    pub served: u64,
+}
+
+impl BrokerInheritance {
+    /// Gives how the keeper ends if a signal tells it to end now.
+    fn ended_by_request(&self) -> Ended {
+        if self.served > 0 { Ended::Served } else { Ended::BeforeItServed }
+    }
 }
 
 /// How the keeper ended without an error.
@@ -89,6 +96,8 @@ impl Registry {
 /// is short at the moment, and the keeper must not give up its descriptors for that.
 const HOPELESS: u32 = 10;
 const SOON: Duration = Duration::from_millis(50);
+/// How many kills of new brokers in a row cause no pause yet. Tests and people kill a few, the kernel kills every one.
+const KILLS: u32 = 8;
 /// How long the keeper tries to start the first broker while memory or another resource is short.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The pauses between attempts to start a broker become longer, within these limits.
@@ -109,13 +118,14 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     let watch = patiently(|| Watch::new(&signals)).map_err(why)?;
     let mut own = Some((watch, prepare(place, options)?));
     let mut ready = ready;
-    let (mut crashes, mut failures) = (0, 0_u32);
+    let (mut crashes, mut failures, mut kills) = (0, 0, 0_u32);
     // True once a broker has ended in another way than by failing to start.
     let mut has_run = false;
     loop {
         let begun = start_broker(options, place, &mut own, &signals, has_run).map_err(why)?;
         let started = Instant::now();
         let Some((watch, held)) = own.as_mut() else { continue };
+        let served_before = held.served;
         let ended = match begun {
             None => End::Requested,
             Some((broker, post)) => {
@@ -126,8 +136,8 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
             }
         };
         match ended {
-            End::Requested if !held.has_served => return Ok(Ended::BeforeItServed),
-            End::Requested | End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
+            End::Requested => return Ok(held.ended_by_request()),
+            End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
             End::Broker(ExitStatus::Code(host::CANNOT_START)) if !has_run => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
@@ -138,16 +148,23 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
                 let cannot_start = how == ExitStatus::Code(host::CANNOT_START);
                 has_run |= !cannot_start;
                 // A SIGKILL comes from another process, so it does not count as a failure of the broker.
-                let is_soon = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
+                let is_killed = how == ExitStatus::Signal(SIGKILL);
+                let is_soon = !is_killed && started.elapsed() < SOON;
                 crashes = if is_soon && !cannot_start { crashes + 1 } else { 0 };
                 failures = if is_soon || cannot_start { failures + 1 } else { 0 };
+                // But the kernel also kills each new broker, before it serves, if there is no memory for it.
+                let is_early = is_killed && started.elapsed() < SOON && held.served == served_before;
+                kills = if is_early { kills + 1 } else { 0 };
                 if crashes >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
                 }
-                // The first restarts are immediate. If the broker fails again and again, pauses keep it from using a
-                // whole CPU.
-                let pause = SHORTEST_PAUSE.saturating_mul(1 << failures.min(6)).min(LONGEST_PAUSE);
-                std::thread::sleep(if failures > 2 { pause } else { Duration::ZERO });
+                // The first restarts are immediate. If brokers end again and again soon after their start, pauses keep
+                // them from using a whole CPU.
+                let in_a_row = failures.max(kills.saturating_sub(KILLS));
+                let pause = SHORTEST_PAUSE.saturating_mul(1 << in_a_row.min(6)).min(LONGEST_PAUSE);
+                if in_a_row > 2 && watch.rest(&signals, pause).map_err(why)? {
+                    return Ok(held.ended_by_request());
+                }
             }
         }
     }
@@ -259,7 +276,7 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
         detached: options.detach,
         folder,
         roll,
-        has_served: false,
+        served: 0,
     })
 }
 
@@ -356,7 +373,7 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
             KeeperRequest::NoDoors(file) => drop(held.doors.remove(&file)),
             KeeperRequest::NoListener(id) => drop(held.listeners.remove(&id)),
             KeeperRequest::Ready => {
-                held.has_served = true;
+                held.served += 1;
                 if held.detached {
                     child::leave_stream(2);
                 }
