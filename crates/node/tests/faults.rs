@@ -7,16 +7,16 @@ mod support;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_client::{
-    ConnectOptions, End, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, SegmentKind,
-    SeriesOptions, Session, Status, TypeRef, Value, Variable,
+    ConnectOptions, End, Grant, Handle, InUse, ItemOptions, Message, Mode, ObjectMode, PortOptions, Region, Rights,
+    SegmentKind, SeriesOptions, Session, Status, TypeRef, Value, Variable,
 };
 use crossdock_layout::wire::{Answer, OpenMode, Request};
-use crossdock_os::faults;
 use crossdock_os::mapping::{Access, Mapping};
-use support::{Daemon, Raw, open, spawn_in, until};
+use crossdock_os::{faults, socket};
+use support::{Daemon, Raw, children, kill, open, spawn_in, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
@@ -365,6 +365,71 @@ fn a_daemon_serves_or_ends_with_an_error_and_leaves_nothing() {
     }
     println!("{served} daemons served, {ended} ended with an error: {seen:?}");
     assert!(served > 10 && ended > 10, "{served} served, {ended} ended");
+}
+
+/// Starts a daemon whose plan of failures the test can change while the daemon runs.
+fn daemon_with_plan() -> (Daemon, faults::MappedPlan, tempfile::TempDir) {
+    let scratch = tempfile::tempdir().unwrap();
+    let plan = scratch.path().join("plan");
+    let page = faults::MappedPlan::open(&plan).unwrap();
+    (Daemon::start_in(&[], &[(faults::VARIABLE, plan.as_path())]), page, scratch)
+}
+
+/// No process can be forked for longer than the keeper waits when it starts its first broker.
+#[test]
+fn a_keeper_that_cannot_fork_keeps_what_it_has_until_it_can_or_is_told_to_end() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (mut daemon, plan, _scratch) = daemon_with_plan();
+    let task = |name: &str| {
+        Session::connect(&ConnectOptions { task: Some(name.into()), timeout: PATIENCE, ..daemon.options() }).unwrap()
+    };
+    let (a, b) = (task("a"), task("b"));
+    let item = a.create_item("x", &ItemOptions::bytes(8192)).unwrap();
+    item.transfer("b").unwrap();
+    plan.words().fail_each("fork");
+    daemon.kill_broker();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(12) {
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(daemon.keeper.try_wait().unwrap(), None, "the keeper still has the item");
+    }
+    assert!(plan.words().counted().1 > 5, "the keeper tries to fork again and again");
+    plan.words().disarm();
+    b.access_item("x", LONG).unwrap().destroy().unwrap();
+    a.close().unwrap();
+    b.close().unwrap();
+    plan.words().fail_each("fork");
+    daemon.kill_broker();
+    until("no broker is left", || children(daemon.keeper.id()).is_empty());
+    kill(daemon.keeper.id(), "TERM");
+    let mut status = None;
+    until("the keeper ends", || {
+        status = daemon.keeper.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+    assert_eq!(std::fs::read_dir(daemon.folder.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn tasks_can_connect_to_an_endpoint_whose_socket_could_not_be_watched_when_it_was_made() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (daemon, plan, _scratch) = daemon_with_plan();
+    let launcher = daemon.session();
+    launcher.make_workflow("w", 0).unwrap();
+    let path = daemon.folder.path().join("task.sock");
+    let grants = [Grant { pattern: "*".into(), kind: SegmentKind::Region, rights: Rights::READ }];
+    let listener = socket::listen(&path).unwrap();
+    let (_, before) = plan.words().counted();
+    plan.words().fail_each("epoll_ctl");
+    launcher.make_endpoint("w", "task", listener, &grants).unwrap();
+    plan.words().disarm();
+    assert!(plan.words().counted().1 > before, "the daemon could not watch the socket");
+    let options = ConnectOptions { socket: Some(path.clone()), timeout: PATIENCE, ..daemon.options() };
+    Session::connect(&options).unwrap().close().unwrap();
+    launcher.close().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    daemon.stop();
 }
 
 /// After the keeper's death, a member that may only read offers a segment's memory to the new daemon, and one of the

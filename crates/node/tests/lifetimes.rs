@@ -3,13 +3,17 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
-use support::{Daemon, children, kill, spawn, until};
+use crossdock_layout::wire::{Answer, OpenMode, Request};
+use support::{Daemon, Raw, children, kill, open, spawn, until};
 
 /// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
@@ -91,6 +95,31 @@ fn a_daemon_that_ends_because_its_brokers_crash_takes_no_name_from_living_member
     });
 }
 
+/// The test kills brokers as the kernel does if there is no memory for a broker: each one soon after its start.
+#[test]
+fn a_keeper_whose_brokers_are_killed_at_once_does_not_start_one_after_another_without_pause() {
+    let daemon = Daemon::start();
+    let session = daemon.session();
+    let region = session.region("frames", Mode::CreateOnly, 1 << 20, None).unwrap();
+    let mut killed = BTreeSet::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        for broker in children(daemon.keeper.id()) {
+            let pid = rustix::process::Pid::from_raw(broker as i32).unwrap();
+            // The broker may have ended already.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            killed.insert(broker);
+        }
+    }
+    assert!(killed.len() < 200, "{} brokers in two seconds", killed.len());
+    let other = daemon.newcomer();
+    assert_eq!(other.region("frames", Mode::OpenOnly, 0, None).unwrap().id(), region.id());
+    drop(region);
+    session.close().unwrap();
+    other.close().unwrap();
+    daemon.stop();
+}
+
 /// The files of a daemon are removed while it runs, and another daemon begins at the same path.
 #[test]
 fn a_daemon_whose_files_were_removed_leaves_those_of_the_next_daemon_alone() {
@@ -118,6 +147,74 @@ fn a_daemon_whose_files_were_removed_leaves_those_of_the_next_daemon_alone() {
     kill(next.id(), "TERM");
     assert!(next.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(former.folder.path()).unwrap().count(), 0);
+}
+
+/// Gives the inode numbers of the journals that the broker of this keeper has open.
+fn open_journals(keeper: u32) -> BTreeSet<u64> {
+    let brokers = children(keeper);
+    let files = brokers.iter().flat_map(|broker| std::fs::read_dir(format!("/proc/{broker}/fd")).into_iter().flatten());
+    let paths = files.map(|file| file.unwrap().path());
+    let journals = paths.filter(|path| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().contains("endpoint.sock.journal"))
+    });
+    journals.filter_map(|path| Some(std::fs::metadata(path).ok()?.ino())).collect()
+}
+
+/// Some files of a daemon are removed while it runs, and another daemon begins at the same path, where it finds the
+/// journal of the daemon that runs.
+fn daemons_have_a_journal_each(removed: &[&str]) {
+    let mut former = Daemon::start();
+    let (mut raw, _) = Raw::join(&former.socket());
+    let (made, _) = raw.ask(&open("frames", OpenMode::CreateOnly, 8192, 0)).unwrap();
+    assert!(matches!(made, Answer::Segment { .. }), "{made:?}");
+    raw.ask(&Request::MakeWorkflow { quota: 0, name: "w".into() }).unwrap();
+    // The broker of the former daemon can be reached through this endpoint, whose socket the other daemon does not have.
+    let path = former.folder.path().join("task.sock");
+    let make = Request::MakeEndpoint { workflow: "w".into(), task: "t".into(), grants: vec![] };
+    let (made, _) = raw.ask_with(&make, &[crossdock_os::socket::listen(&path).unwrap().as_fd()]).unwrap();
+    assert!(matches!(made, Answer::Done { .. }), "{made:?}");
+    for file in ["endpoint.sock", "endpoint.sock.lock"].iter().chain(removed) {
+        std::fs::remove_file(former.folder.path().join(file)).unwrap();
+    }
+    let mut next = spawn(&former.socket(), &[]);
+    let session = former.newcomer();
+    let region = session.region("later", Mode::CreateOnly, 1 << 20, None).unwrap();
+    former.kill_broker();
+    let mut task = None;
+    until("the former daemon serves again", || {
+        let options = ConnectOptions { socket: Some(path.clone()), ..former.options() };
+        task = Session::connect(&options).ok();
+        task.is_some()
+    });
+    let (of_former, of_next) = (open_journals(former.keeper.id()), open_journals(next.id()));
+    assert!(!of_former.is_empty() && !of_next.is_empty(), "{of_former:?} {of_next:?}");
+    assert!(of_former.is_disjoint(&of_next), "{of_former:?} {of_next:?}");
+    let listed = || {
+        let segments = session.list().unwrap().segments.into_iter();
+        segments.map(|segment| (segment.name, segment.id)).collect::<Vec<_>>()
+    };
+    let before = listed();
+    assert!(before.iter().any(|(_, id)| *id == region.id()), "{before:?}");
+    children(next.id()).into_iter().for_each(|broker| kill(broker, "KILL"));
+    assert_eq!(listed(), before);
+    drop((region, task, raw));
+    session.close().unwrap();
+    for keeper in [&mut former.keeper, &mut next] {
+        kill(keeper.id(), "TERM");
+        assert!(keeper.wait().unwrap().success());
+    }
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(std::fs::read_dir(former.folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_daemon_whose_lock_was_removed_and_the_next_daemon_have_a_journal_each() {
+    daemons_have_a_journal_each(&[]);
+}
+
+#[test]
+fn a_daemon_whose_lock_and_roll_were_removed_and_the_next_daemon_have_a_journal_each() {
+    daemons_have_a_journal_each(&["endpoint.sock.roll"]);
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crossdock_client::{ConnectOptions, End, InUse, ItemOptions, ItemState, Mode,
 use crossdock_layout::wire::{Answer, Grant, OpenMode, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights};
 use crossdock_os::socket::{self, Received};
-use crossdock_os::{Deadline, event, testing};
-use support::{Daemon, Raw, kill, open, spawn, until};
+use crossdock_os::{Deadline, event, memfd, testing};
+use support::{Daemon, Raw, kill, open, set_limit, spawn, starve, until};
 
 /// The broker is killed while four sessions open, list and remove ports without a pause. Every call must succeed.
 #[test]
@@ -101,6 +101,34 @@ fn a_request_without_an_answer_is_done_once_when_it_is_sent_again() {
     let (number, second, fds) = again.receive().unwrap();
     assert_eq!((number, fds.len()), (50, 1));
     assert_eq!(first, second, "created, the same segment");
+    daemon.stop();
+}
+
+/// The repeated request loses its descriptor, because the daemon has none left when the request comes.
+#[test]
+fn a_series_that_was_made_before_the_brokers_death_is_confirmed_although_its_pool_could_not_be_received_again() {
+    let daemon = Daemon::start();
+    let (raw, welcome) = Raw::greet(&daemon.socket(), &Raw::hello_message(9));
+    let Answer::Welcome { member, .. } = welcome else { panic!("{welcome:?}") };
+    let (pool, _mapping) = memfd::create_published("crossdock-test", 8192, 4096).unwrap();
+    let publish = Request::Publish { size: 8192, reserved: 4096, attribute: 0, observers: 4, name: "u".into() };
+    let publish = publish.encode(50, 50);
+    assert!(raw.send(&publish, &[pool.as_fd()]));
+    assert!(event::wait_readable(&raw.socket, Deadline::after(Duration::from_secs(20))).unwrap(), "it was answered");
+    daemon.kill_broker();
+    let (again, welcome) = Raw::greet(&daemon.socket(), &Raw::hello_again(9, member));
+    assert!(matches!(welcome, Answer::Welcome { member: same, resumed: true, .. } if same == member), "{welcome:?}");
+    let (_, first, _) = raw.receive().unwrap();
+    assert!(matches!(first, Answer::Done { .. }), "{first:?}");
+    // When the broker answers this request, it has closed the descriptors that it needed for the welcome.
+    let mut again = again.number_from(20);
+    again.ask(&Request::Describe { member }).unwrap();
+    let broker = daemon.broker();
+    let limit = starve(broker, 0);
+    assert!(again.send(&publish, &[pool.as_fd()]));
+    let (number, second, _) = again.receive().unwrap();
+    set_limit(broker, limit);
+    assert_eq!((number, second), (50, first), "the same series");
     daemon.stop();
 }
 

@@ -200,6 +200,15 @@ impl FaultPlan {
         self.one_in.store(one_in, Ordering::Release);
     }
 
+    /// From now on, makes every call with this name fail, each with one of its errors.
+    ///
+    /// # Panics
+    /// The table has no call with this name.
+    pub fn fail_each(&self, call: &str) {
+        self.arm(row_of(call) as u64 + 1, 0, 0);
+        self.one_in.store(1, Ordering::Release);
+    }
+
     /// Stops making calls fail. Gives the name of the call that failed last, and the errors that this call can have.
     pub fn disarm(&self) -> Option<(&'static str, &'static [Fault])> {
         self.nth.store(0, Ordering::Release);
@@ -402,6 +411,17 @@ mod tests {
         assert_eq!(words.disarm().unwrap().0, "pipe2");
         words.fail_nth(1, 0);
         assert!(words.next(open).is_some(), "the name of the former plan does not count any more");
+    }
+
+    #[test]
+    fn a_plan_for_each_call_of_a_name_lets_all_other_calls_succeed() {
+        let words = FaultPlan::default();
+        let (open, pipe) = (row_of("open"), row_of("pipe2"));
+        words.fail_each("pipe2");
+        let failed: Vec<_> = [open, pipe, open, pipe, pipe].map(|row| words.next(row).is_some()).into();
+        assert_eq!(failed, [false, true, false, true, true]);
+        words.disarm();
+        assert!(words.next(pipe).is_none(), "the plan has ended");
     }
 
     #[test]

@@ -56,6 +56,14 @@ pub enum Event<'a> {
         /// The descriptors that came with the message.
         descriptors: &'a [Descriptor],
     },
+    /// A message came whose descriptors the host could not receive, because it had no descriptor left. Its content may
+    /// be any bytes.
+    Stripped {
+        /// The connection through which the message came.
+        connection: Connection,
+        /// The bytes of the message.
+        bytes: &'a [u8],
+    },
     /// A connection has ended.
     Disconnected {
         /// The connection that has ended.

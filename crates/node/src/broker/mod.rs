@@ -35,6 +35,7 @@ mod segments;
 mod series;
 mod site;
 mod stored;
+mod stripped;
 mod succession;
 mod text;
 mod waits;
@@ -270,6 +271,7 @@ impl Broker {
         match event {
             Event::Connected { connection, endpoint, peer } => self.connected(connection, endpoint, peer),
             Event::Message { connection, bytes, descriptors } => self.message(connection, bytes, descriptors),
+            Event::Stripped { connection, bytes } => self.stripped(connection, bytes),
             Event::Disconnected { connection } => self.disconnected(connection),
             Event::ProcessDied { member } => self.died(member),
             Event::Made { outcome } => self.made(outcome),

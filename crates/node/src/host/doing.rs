@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossdock_layout::wire::{ANSWER, Answer, PIN_PAGE, PIN_SLOTS};
 use crossdock_layout::{MemberId, SegmentId, Status};
@@ -14,6 +14,8 @@ use crate::table;
 
 /// How long the broker waits before it tries again to write to a full disk.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(50);
+/// How long the broker waits before it tries again to watch the listening socket of an endpoint.
+const WATCH_PAUSE: Duration = Duration::from_millis(100);
 
 impl Host<'_> {
     /// Carries out effects. `descriptors` came with the client's message that caused these effects. Then reports the
@@ -202,11 +204,29 @@ impl Host<'_> {
 
     fn listen(&mut self, endpoint: u64, fd: OwnedFd) {
         self.check_keeper(self.post.hold_listener(endpoint, fd.as_fd()));
-        let watched = socket::set_nonblocking(&fd).and_then(|()| self.epoll.add(&fd, LISTENER | endpoint, false));
-        match watched {
-            Ok(()) => drop(self.listeners.insert(endpoint, fd)),
-            Err(error) => self.log.failure(format_args!("endpoint {endpoint}: {error}")),
+        self.listeners.insert(endpoint, fd);
+        if let Err(error) = self.watch_listener(endpoint) {
+            self.log.failure(format_args!("no task can connect to endpoint {endpoint} yet: {error}"));
+            self.unwatched.insert(endpoint);
+            self.watch_retry = Instant::now() + WATCH_PAUSE;
         }
+    }
+
+    fn watch_listener(&self, endpoint: u64) -> OsResult<()> {
+        let Some(fd) = self.listeners.get(&endpoint) else { return Ok(()) };
+        socket::set_nonblocking(fd)?;
+        self.epoll.add(fd, LISTENER | endpoint, false)
+    }
+
+    /// Tries again to watch the listening sockets that could not be watched, because the kernel lacked memory or the user
+    /// had too many watches. Their endpoints are in the journal already, so tasks connect to them.
+    pub(super) fn watch_listeners_again(&mut self) {
+        if self.unwatched.is_empty() || Instant::now() < self.watch_retry {
+            return;
+        }
+        let unwatched = std::mem::take(&mut self.unwatched);
+        self.unwatched = unwatched.into_iter().filter(|endpoint| self.watch_listener(*endpoint).is_err()).collect();
+        self.watch_retry = Instant::now() + WATCH_PAUSE;
     }
 
     fn alive(&mut self, member: MemberId, connection: u64, peer: Peer) {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crossdock_layout::wire::{HEADER, MAX_MESSAGE, Request};
+use crossdock_layout::wire::{MAX_MESSAGE, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, process};
 
@@ -73,11 +73,9 @@ impl Host<'_> {
             Ok(None) => {}
             Ok(Some(Received::Message(length, fds))) => self.message(id, Some(&buffer[..length]), fds),
             Ok(Some(Received::Truncated)) => self.message(id, None, Vec::new()),
-            Ok(Some(Received::Stripped(length))) if length >= HEADER => {
-                let why = "the daemon has no descriptor left for what came with it; raise its limit (ulimit -n)";
-                self.send_failure(id, &buffer[..length], why);
+            Ok(Some(Received::Stripped(length))) => {
+                self.feed(Event::Stripped { connection: id, bytes: &buffer[..length] });
             }
-            Ok(Some(Received::Stripped(_))) => self.message(id, None, Vec::new()),
             Ok(Some(Received::End)) | Err(_) => self.hang_up(id),
         }
         self.report_hung_up();

@@ -15,7 +15,7 @@ mod nodes;
 mod site;
 mod start;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -74,6 +74,9 @@ struct Host<'a> {
     journal: Journal,
     broker: Broker,
     listeners: BTreeMap<u64, OwnedFd>,
+    /// The endpoints whose listening sockets are not in the epoll set yet, and when to try again to add them.
+    unwatched: BTreeSet<u64>,
+    watch_retry: Instant,
     segments: HashMap<u64, OwnedFd>,
     files: items::ItemFiles,
     links: HashMap<u64, Link>,
@@ -150,6 +153,7 @@ impl Host<'_> {
                 }
             }
             self.look_for_deaths();
+            self.watch_listeners_again();
             self.compact_if_wanted();
             if self.is_idle() {
                 self.leave_site();
@@ -168,6 +172,9 @@ impl Host<'_> {
         }
         if self.journal_fails {
             wait = wait.min(self.journal_retry.saturating_duration_since(Instant::now()));
+        }
+        if !self.unwatched.is_empty() {
+            wait = wait.min(self.watch_retry.saturating_duration_since(Instant::now()));
         }
         if self.options.private && self.broker.connections() == 0 {
             wait = wait.min((self.idle_since + self.options.idle).saturating_duration_since(Instant::now()));

@@ -47,19 +47,27 @@ pub(super) fn start<'a>(
         detached,
         folder,
         roll,
-        has_served,
+        served,
     } = held;
+    let has_served = served > 0;
     let FileIdentity { device, inode, born } = roll.roll.identity();
     let era = ProofScope { device, inode, born, processes: process::number_space(), first: 0 };
-    let of_this_daemon = |lasting: &Lasting| lasting.era.is_some_and(|of| of.is_same(&era));
+    // After the daemon's lock was removed by hand, the file with the journal's name may be the next daemon's. It has the
+    // same era if that daemon uses the same roll.
+    let of_this_daemon = |lasting: &Lasting| place.are_ours() && lasting.era.is_some_and(|of| of.is_same(&era));
     let found = Journal::latest(journal, &place.journal, of_this_daemon);
     let (journal, is_held) = found.map_err(|e| format!("the journal: {e}"))?;
-    let (journal, lasting) = Journal::recover(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
+    let (mut journal, lasting) = Journal::read(journal, &place.journal).map_err(|e| format!("the journal: {e}"))?;
     if !is_held {
         let copy = journal.copy().map_err(|e| format!("the journal: {e}"))?;
         post.hold_journal(copy.as_fd()).map_err(text)?;
     }
-    let (journal, lasting) = same_era(journal, lasting, &era)?;
+    let lasting = if has_served {
+        cut(&mut journal)?;
+        lasting
+    } else {
+        begin_file(&mut journal, lasting, &era, place, &post)?
+    };
     for (file, opened) in folder.as_ref().map_or(Ok(Vec::new()), |f| items::open_unheld(f, &segments)).map_err(text)? {
         post.hold_segment(file, opened.as_fd()).map_err(text)?;
         segments.insert(file, opened);
@@ -86,6 +94,8 @@ pub(super) fn start<'a>(
         journal,
         broker,
         listeners,
+        unwatched: BTreeSet::new(),
+        watch_retry: began,
         segments: segments.into_iter().collect(),
         files: ItemFiles::new(folder, doors, lost_doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
@@ -130,19 +140,44 @@ pub(super) fn start<'a>(
     Ok((host, signals))
 }
 
-/// If the journal was written under another roll, begins an empty journal, because the broker can no longer check
-/// whether the members that the journal names are alive. The segments of these members are given to no new member, and
-/// the segments' names become free.
-fn same_era(mut journal: Journal, lasting: Lasting, era: &ProofScope) -> Result<(Journal, Lasting), String> {
-    if lasting.era.is_none_or(|former| former.is_same(era)) {
-        return Ok((journal, lasting));
+/// Writes the state that a former daemon left into a new file, which has the journal's name from then on. The found file
+/// is not changed: if the files of the former daemon were removed by hand, this daemon may still write to its journal.
+/// Returns the state.
+///
+/// If the journal was written under another roll, the new journal is empty, because the broker can no longer check whether
+/// the members that the journal names are alive. The segments of these members are given to no new member, and the
+/// segments' names become free.
+fn begin_file(
+    journal: &mut Journal,
+    lasting: Lasting,
+    era: &ProofScope,
+    place: &DaemonFiles,
+    post: &KeeperSocket,
+) -> Result<Lasting, String> {
+    let is_same_era = lasting.era.is_none_or(|former| former.is_same(era));
+    if !place.are_ours() {
+        // The daemon's files were removed while it started, so the journal's name is not its own any more.
+        let why = "the journal cannot be begun anew: the daemon's files were removed while it started";
+        return if is_same_era { cut(journal).map(|()| lasting) } else { Err(why.into()) };
     }
-    eprintln!(
-        "crossdock broker: the file that a former daemon's members were proved alive by is gone; what they have stays \
-         theirs, this daemon begins anew"
-    );
-    journal.begin_anew().map_err(|error| format!("the journal cannot be begun anew: {error}"))?;
-    Ok((journal, Lasting::default()))
+    let lasting = if is_same_era { lasting } else { Lasting::default() };
+    match journal.compact(&lasting) {
+        Ok(copy) => post.hold_journal(copy.as_fd()).map_err(|error| error.to_string())?,
+        Err(error) if !is_same_era => return Err(format!("the journal cannot be begun anew: {error}")),
+        // Without room on the disk, the daemon goes on with the file that it has found.
+        Err(_) => cut(journal)?,
+    }
+    if !is_same_era {
+        eprintln!(
+            "crossdock broker: the file that a former daemon's members were proved alive by is gone; what they have stays \
+             theirs, this daemon begins anew"
+        );
+    }
+    Ok(lasting)
+}
+
+fn cut(journal: &mut Journal) -> Result<(), String> {
+    journal.cut_tail().map_err(|error| format!("the journal: {error}"))
 }
 
 fn limits(options: &ServeOptions, incarnation: u64, has_served: bool, era: ProofScope) -> Limits {

@@ -5,7 +5,8 @@
 //! and the file's generation. When a broker compacts the journal, the new file gets the next generation. A broker that
 //! starts reads the file of the higher generation, the one that its keeper holds or the one that has the journal's name.
 //! The two differ if the former broker was killed after it had given the name to a new file, before the keeper had this
-//! file, or if the keeper had no descriptor left for it. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
+//! file, or if the keeper had no descriptor left for it. The first broker of a keeper compacts the journal at once, because
+//! an earlier daemon may still write to the file that has the name, if its other files were removed by hand. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
 //! reserved, the host reports this to the broker. The broker then refuses requests that need a record, and everything
 //! else continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal
 //! ends before it. No client was told of the incomplete record yet.
@@ -49,6 +50,8 @@ pub struct Journal {
     /// False if another file has the journal's name, or if no file has it.
     has_name: bool,
     end: u64,
+    /// True if the file has bytes behind its last good record, because a writer was killed.
+    has_tail: bool,
     room: u64,
     compact_at: u64,
     /// The bytes of records that are not written to the file yet.
@@ -82,11 +85,12 @@ impl Journal {
         Ok((if is_held { held } else { named }, is_held))
     }
 
-    /// Reads a journal up to its last good record. Returns the journal and the state that its records make.
+    /// Reads a journal up to its last good record. Returns the journal and the state that its records make. Before a
+    /// record is written, the journal must be compacted, or [`Journal::cut_tail`] must be called.
     ///
     /// # Errors
     /// The file cannot be read, or has another version, or is not a journal.
-    pub fn recover(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
+    pub fn read(file: File, path: &Path) -> std::io::Result<(Self, Lasting)> {
         let length = file.metadata()?.len();
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         files::read_all_at(&file, &mut bytes, 0).map_err(|e| e.reason())?;
@@ -96,6 +100,7 @@ impl Journal {
             generation: 0,
             has_name: true,
             end: HEADER,
+            has_tail: false,
             room: length,
             compact_at: COMPACT_FROM,
             noted: Vec::new(),
@@ -106,13 +111,21 @@ impl Journal {
         }
         let (generation, end, lasting) = restore(&bytes, path)?;
         (journal.generation, journal.end) = (generation, end as u64);
-        // The file has bytes behind the last good record, because a writer was killed. These bytes are cut off.
-        // Otherwise they could be read as a record after other records have been written in front of them.
-        if bytes[journal.end as usize..].iter().any(|b| *b != 0) {
-            files::set_size(&journal.file, journal.end).map_err(|e| e.reason())?;
-            journal.room = journal.end;
-        }
+        journal.has_tail = bytes[journal.end as usize..].iter().any(|b| *b != 0);
         Ok((journal, lasting))
+    }
+
+    /// Cuts off the bytes behind the last good record. Otherwise they could be read as a record after other records have
+    /// been written in front of them.
+    ///
+    /// # Errors
+    /// The file cannot be truncated.
+    pub fn cut_tail(&mut self) -> std::io::Result<()> {
+        if std::mem::take(&mut self.has_tail) {
+            files::set_size(&self.file, self.end).map_err(|e| e.reason())?;
+            self.room = self.end;
+        }
+        Ok(())
     }
 
     /// Reads the state that the records of the journal at `path` make, and changes nothing.
@@ -122,16 +135,6 @@ impl Journal {
     pub fn peek(path: &Path) -> std::io::Result<Lasting> {
         let bytes = fs::read(path)?;
         if is_empty(&bytes) { Ok(Lasting::default()) } else { Ok(restore(&bytes, path)?.2) }
-    }
-
-    /// Empties the journal.
-    ///
-    /// # Errors
-    /// The file cannot be truncated or written.
-    pub fn begin_anew(&mut self) -> std::io::Result<()> {
-        files::set_size(&self.file, 0).map_err(|e| e.reason())?;
-        (self.end, self.room) = (HEADER, HEADER);
-        files::write_all_at(&self.file, &header(self.generation), 0).map_err(|e| e.reason())
     }
 
     /// Reserves disk space for everything that one event can write.
@@ -230,7 +233,7 @@ impl Journal {
         self.compact_at = self.end * 2;
         let (file, copy, end) = file.inspect_err(|_| drop(fs::remove_file(&beside)))?;
         (self.file, self.end, self.room) = (file, end, end + AHEAD);
-        (self.generation, self.has_name) = (generation, true);
+        (self.generation, self.has_name, self.has_tail) = (generation, true, false);
         self.compact_at = COMPACT_FROM.max(end * 4);
         Ok(copy)
     }

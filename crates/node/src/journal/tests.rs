@@ -11,12 +11,14 @@ fn workflow(number: u64) -> Record {
 
 fn fresh(folder: &tempfile::TempDir) -> (Journal, Lasting, PathBuf) {
     let path = folder.path().join("journal");
-    let (journal, lasting) = Journal::recover(Journal::open(&path).unwrap(), &path).unwrap();
+    let (journal, lasting) = Journal::read(Journal::open(&path).unwrap(), &path).unwrap();
     (journal, lasting, path)
 }
 
 fn reopened(path: &Path) -> (Journal, Lasting) {
-    Journal::recover(Journal::open(path).unwrap(), path).unwrap()
+    let (mut journal, lasting) = Journal::read(Journal::open(path).unwrap(), path).unwrap();
+    journal.cut_tail().unwrap();
+    (journal, lasting)
 }
 
 #[test]
@@ -53,6 +55,28 @@ fn a_record_torn_at_any_byte_ends_the_journal_before_it_and_no_later() {
     }
 }
 
+/// The writer of the file may be alive: another daemon, whose other files were removed by hand.
+#[test]
+fn a_journal_that_is_read_and_compacted_leaves_the_former_file_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut journal, mut lasting, path) = fresh(&folder);
+    journal.append(&workflow(1)).unwrap();
+    lasting.apply(&workflow(1));
+    let mut former = journal.file.try_clone().unwrap();
+    std::io::Write::write_all(&mut fs::open(fs::OpenOptions::new().append(true), &path).unwrap(), b"half a rec")
+        .unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (mut next, again) = Journal::read(Journal::open(&path).unwrap(), &path).unwrap();
+    assert_eq!(again, lasting);
+    next.compact(&again).unwrap();
+    next.append(&workflow(2)).unwrap();
+    lasting.apply(&workflow(2));
+    assert_eq!(reopened(&path).1, lasting);
+    let mut left = Vec::new();
+    std::io::Read::read_to_end(&mut former, &mut left).unwrap();
+    assert_eq!(left, bytes);
+}
+
 #[test]
 fn a_compacted_journal_says_the_same_in_fewer_bytes() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +100,7 @@ fn a_file_that_is_no_journal_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal");
     std::fs::write(&path, "a letter to the editor").unwrap();
-    assert!(Journal::recover(Journal::open(&path).unwrap(), &path).is_err());
+    assert!(Journal::read(Journal::open(&path).unwrap(), &path).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"a letter to the editor");
 }
 
@@ -116,7 +140,7 @@ fn a_broker_starts_from_the_later_file_if_its_keeper_does_not_hold_it() {
     assert!(other.unwrap().1, "the file of another daemon");
     let (file, is_held) = Journal::latest(former.try_clone().unwrap(), &path, |_| true).unwrap();
     assert!(!is_held);
-    let (mut journal, again) = Journal::recover(file, &path).unwrap();
+    let (mut journal, again) = Journal::read(file, &path).unwrap();
     assert_eq!(again, lasting);
     // The next compacted file is later than both.
     let third = File::from(journal.compact(&lasting).unwrap());

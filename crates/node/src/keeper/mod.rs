@@ -45,8 +45,15 @@ pub(crate) struct BrokerInheritance {
     pub folder: Option<Folder>,
     /// The roll, whose locks prove which members are dead.
     pub roll: Registry,
-    /// True after a broker of this keeper has begun to serve.
-    pub has_served: bool,
+    /// How many brokers of this keeper have begun to serve.
+    pub served: u64,
+}
+
+impl BrokerInheritance {
+    /// Gives how the keeper ends if a signal tells it to end now.
+    fn ended_by_request(&self) -> Ended {
+        if self.served > 0 { Ended::Served } else { Ended::BeforeItServed }
+    }
 }
 
 /// How the keeper ended without an error.
@@ -89,7 +96,12 @@ impl Registry {
 /// is short at the moment, and the keeper must not give up its descriptors for that.
 const HOPELESS: u32 = 10;
 const SOON: Duration = Duration::from_millis(50);
-/// The longest pause before the keeper starts the next broker.
+/// How many kills of new brokers in a row cause no pause yet. Tests and people kill a few, the kernel kills every one.
+const KILLS: u32 = 8;
+/// How long the keeper tries to start the first broker while memory or another resource is short.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pauses between attempts to start a broker become longer, within these limits.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1280);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -103,39 +115,29 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
     // A signal that this process was started with ignored, for example by `nohup`, stays ignored.
     let ends = child::not_ignored(&[SIGTERM, SIGINT, SIGHUP]);
     let signals = signalfd(&[&ends[..], &[SIGCHLD]].concat()).map_err(why)?;
-    let mut held = Some(prepare(place, options)?);
+    let watch = patiently(|| Watch::new(&signals)).map_err(why)?;
+    let mut own = Some((watch, prepare(place, options)?));
     let mut ready = ready;
-    let (mut crashes, mut failures) = (0, 0_u32);
+    let (mut crashes, mut failures, mut kills) = (0, 0, 0_u32);
     // True once a broker has ended in another way than by failing to start.
     let mut has_run = false;
     loop {
-        let (ours, theirs) = patiently(socket::pair).map_err(why)?;
-        let (mut ours, mut theirs) = (Some(ours), Some(theirs));
+        let begun = start_broker(options, place, &mut own, &signals, has_run).map_err(why)?;
         let started = Instant::now();
-        let keeper = std::process::id() as i32;
-        let broker = patiently(|| {
-            // This process has one thread, as `serve` has checked. Here the threads are not counted again, because that
-            // needs a descriptor, and the keeper may have none left.
-            child::fork_beside_threads(|| {
-                // Each process keeps only its own end of the socket pair. So it notices when the other process has
-                // ended.
-                ours = None;
-                // The child now owns copies of all held descriptors, and may close them one by one.
-                match (theirs.take(), held.take()) {
-                    (Some(post), Some(held)) => host::run(options, place, held, KeeperSocket::new(post), keeper),
-                    _ => host::CANNOT_START,
-                }
-            })
-        });
-        let broker = broker.map_err(why)?;
-        drop(theirs.take());
-        let (Some(ours), Some(held)) = (ours.take(), held.as_mut()) else { continue };
-        let ended = watch(held, ours, &signals, broker, &mut ready);
-        // A broker that outlived this call could take in members after the keeper has looked for living members.
-        let ended = ended.inspect_err(|_| drop(stop(broker))).map_err(why)?;
+        let Some((watch, held)) = own.as_mut() else { continue };
+        let served_before = held.served;
+        let ended = match begun {
+            None => End::Requested,
+            Some((broker, post)) => {
+                let ended = watch.until_end(held, post, &signals, broker, &mut ready);
+                // A broker that outlived this call could take in members after the keeper has looked for living
+                // members.
+                ended.inspect_err(|_| drop(stop(broker))).map_err(why)?
+            }
+        };
         match ended {
-            End::Requested if !held.has_served => return Ok(Ended::BeforeItServed),
-            End::Requested | End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
+            End::Requested => return Ok(held.ended_by_request()),
+            End::Broker(ExitStatus::Code(0)) => return Ok(Ended::Served),
             End::Broker(ExitStatus::Code(host::CANNOT_START)) if !has_run => {
                 return Err(ServeError(format!(
                     "the broker could not start at {}; its reason is above",
@@ -146,33 +148,105 @@ pub(crate) fn run(options: &ServeOptions, place: &DaemonFiles, ready: Option<Own
                 let cannot_start = how == ExitStatus::Code(host::CANNOT_START);
                 has_run |= !cannot_start;
                 // A SIGKILL comes from another process, so it does not count as a failure of the broker.
-                let is_soon = how != ExitStatus::Signal(SIGKILL) && started.elapsed() < SOON;
+                let is_killed = how == ExitStatus::Signal(SIGKILL);
+                let is_soon = !is_killed && started.elapsed() < SOON;
                 crashes = if is_soon && !cannot_start { crashes + 1 } else { 0 };
                 failures = if is_soon || cannot_start { failures + 1 } else { 0 };
+                // But the kernel also kills each new broker, before it serves, if there is no memory for it.
+                let is_early = is_killed && started.elapsed() < SOON && held.served == served_before;
+                kills = if is_early { kills + 1 } else { 0 };
                 if crashes >= HOPELESS {
                     return Err(ServeError(format!("the broker died {HOPELESS} times in a row, lastly by {how:?}")));
                 }
-                // The first restarts are immediate. If the broker fails again and again, pauses keep it from using a
-                // whole CPU.
-                let pause = Duration::from_millis(20 << failures.min(6)).min(LONGEST_PAUSE);
-                std::thread::sleep(if failures > 2 { pause } else { Duration::ZERO });
+                // The first restarts are immediate. If brokers end again and again soon after their start, pauses keep
+                // them from using a whole CPU.
+                let in_a_row = failures.max(kills.saturating_sub(KILLS));
+                let pause = SHORTEST_PAUSE.saturating_mul(1 << in_a_row.min(6)).min(LONGEST_PAUSE);
+                if in_a_row > 2 && watch.rest(&signals, pause).map_err(why)? {
+                    return Ok(held.ended_by_request());
+                }
             }
         }
     }
 }
 
-/// Repeats a call for a while if it fails for lack of memory or another resource. If the keeper ended because a
-/// resource is short for a moment, the descriptors that it holds would be lost.
+/// Forks a broker. Returns its process id and the keeper's end of the socket pair, or `None` if a signal told the daemon
+/// to end before a broker could be forked.
+///
+/// A fork fails if the node lacks memory, processes or another resource. If no broker has run yet, the keeper holds nothing
+/// and gives up after a while. Later it tries again until it succeeds, because everything that it holds would be lost
+/// with it.
+fn start_broker(
+    options: &ServeOptions,
+    place: &DaemonFiles,
+    own: &mut Option<(Watch, BrokerInheritance)>,
+    signals: &OwnedFd,
+    has_run: bool,
+) -> OsResult<Option<(i32, OwnedFd)>> {
+    let patience = Deadline::after(PATIENCE);
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let error = match fork_broker(options, place, own) {
+            Ok(broker) => return Ok(Some(broker)),
+            Err(error) => error,
+        };
+        if !has_run && (patience.passed() || !is_short(&error)) {
+            return Err(error);
+        }
+        if pause == SHORTEST_PAUSE {
+            eprintln!("crossdock serve: no broker can be started now: {error}; the daemon tries again until it can");
+        }
+        if own.as_ref().map_or(Ok(false), |(watch, _)| watch.rest(signals, pause))? {
+            return Ok(None);
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Tries once to fork a broker. Returns its process id, and the keeper's end of the socket pair, which is in the keeper's
+/// epoll set.
+fn fork_broker(
+    options: &ServeOptions,
+    place: &DaemonFiles,
+    own: &mut Option<(Watch, BrokerInheritance)>,
+) -> OsResult<(i32, OwnedFd)> {
+    let (ours, theirs) = socket::pair()?;
+    // The socket is in the set before the fork, because a broker that the keeper cannot watch must not run. If the fork
+    // fails, the kernel removes the socket from the set when it is closed.
+    own.as_ref().map_or(Ok(()), |(watch, _)| watch.epoll.add(&ours, POST, false))?;
+    let (mut ours, mut theirs) = (Some(ours), Some(theirs));
+    let keeper = std::process::id() as i32;
+    // This process has one thread, as `serve` has checked. Here the threads are not counted again, because that needs a
+    // descriptor, and the keeper may have none left.
+    let broker = child::fork_beside_threads(|| {
+        // Each process keeps only its own end of the socket pair. So it notices when the other process has ended.
+        ours = None;
+        // The child now owns copies of all held descriptors, and may close them one by one.
+        match (theirs.take(), own.take()) {
+            (Some(post), Some((watch, held))) => {
+                drop(watch);
+                host::run(options, place, held, KeeperSocket::new(post), keeper)
+            }
+            _ => host::CANNOT_START,
+        }
+    })?;
+    Ok((broker, ours.expect("only the child gives it up")))
+}
+
+/// Repeats a call for a while if it fails for lack of memory or another resource.
 fn patiently<T>(mut call: impl FnMut() -> OsResult<T>) -> OsResult<T> {
-    let patience = Deadline::after(Duration::from_secs(10));
+    let patience = Deadline::after(PATIENCE);
     loop {
         match call() {
-            Err(error) if !patience.passed() && (error.is_out_of_room() || error.is_to_be_repeated()) => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            Err(error) if !patience.passed() && is_short(&error) => std::thread::sleep(SHORTEST_PAUSE),
             done => return done,
         }
     }
+}
+
+/// Tells whether a call failed because memory or another resource is short at the moment.
+fn is_short(error: &crossdock_os::OsError) -> bool {
+    error.is_out_of_room() || error.is_to_be_repeated()
 }
 
 fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInheritance, ServeError> {
@@ -202,7 +276,7 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
         detached: options.detach,
         folder,
         roll,
-        has_served: false,
+        served: 0,
     })
 }
 
@@ -211,48 +285,74 @@ enum End {
     Broker(ExitStatus),
 }
 
-/// Reads what the broker sends, until the broker has ended or a signal tells the daemon to end.
-fn watch(
-    held: &mut BrokerInheritance,
-    post: OwnedFd,
-    signals: &OwnedFd,
-    broker: i32,
-    ready: &mut Option<OwnedFd>,
-) -> OsResult<End> {
-    let epoll = patiently(|| {
+/// The numbers of the descriptors in the keeper's epoll set: the signals, and the keeper's end of the socket pair.
+const SIGNALS: u64 = 0;
+const POST: u64 = 1;
+
+/// The epoll set of the keeper. It is made once, because the keeper may have no descriptor left when a broker ends.
+struct Watch {
+    epoll: Epoll,
+}
+
+impl Watch {
+    fn new(signals: &OwnedFd) -> OsResult<Self> {
         let epoll = Epoll::new()?;
-        epoll.add(signals, 0, false)?;
-        epoll.add(&post, 1, false)?;
-        Ok(epoll)
-    })?;
-    let mut post_open = true;
-    loop {
-        let events = epoll.wait(Deadline::after(Duration::from_secs(3600)))?;
-        for event in events {
-            match event.token {
-                0 => {
-                    while let Some(signal) = next_signal(signals) {
-                        if signal != SIGCHLD {
-                            stop(broker)?;
-                            // The last message of the broker may say that it has begun to serve.
-                            take_in(held, &post, ready)?;
-                            return Ok(End::Requested);
-                        }
-                    }
-                }
-                _ if post_open => post_open = take_in(held, &post, ready)?,
-                _ => {}
+        epoll.add(signals, SIGNALS, false)?;
+        Ok(Self { epoll })
+    }
+
+    /// Waits for `pause` while there is no broker. Returns true, perhaps earlier, if a signal tells the daemon to end.
+    fn rest(&self, signals: &OwnedFd, pause: Duration) -> OsResult<bool> {
+        let deadline = Deadline::after(pause);
+        loop {
+            self.epoll.wait(deadline)?;
+            if end_is_requested(signals) {
+                return Ok(true);
+            }
+            if deadline.passed() {
+                return Ok(false);
             }
         }
-        if !post_open {
-            epoll.remove(&post).ok();
-        }
-        if let Some(ended) = child::ended(broker, false)? {
-            // The last messages of the broker may still be in the socket.
-            take_in(held, &post, ready)?;
-            return Ok(End::Broker(ended));
+    }
+
+    /// Reads what the broker sends, until the broker has ended or a signal tells the daemon to end.
+    fn until_end(
+        &self,
+        held: &mut BrokerInheritance,
+        post: OwnedFd,
+        signals: &OwnedFd,
+        broker: i32,
+        ready: &mut Option<OwnedFd>,
+    ) -> OsResult<End> {
+        let mut post_open = true;
+        loop {
+            for event in self.epoll.wait(Deadline::after(Duration::from_secs(3600)))? {
+                match event.token {
+                    SIGNALS if end_is_requested(signals) => {
+                        stop(broker)?;
+                        // The last message of the broker may say that it has begun to serve.
+                        take_in(held, &post, ready)?;
+                        return Ok(End::Requested);
+                    }
+                    POST if post_open => post_open = take_in(held, &post, ready)?,
+                    _ => {}
+                }
+            }
+            if !post_open {
+                self.epoll.remove(&post).ok();
+            }
+            if let Some(ended) = child::ended(broker, false)? {
+                // The last messages of the broker may still be in the socket.
+                take_in(held, &post, ready)?;
+                return Ok(End::Broker(ended));
+            }
         }
     }
+}
+
+/// Reads the signals that have come. Tells whether one of them tells the daemon to end.
+fn end_is_requested(signals: &OwnedFd) -> bool {
+    std::iter::from_fn(|| next_signal(signals)).any(|signal| signal != SIGCHLD)
 }
 
 /// Reads all messages that wait. Returns `false` if the broker has closed its end of the socket pair and no message is
@@ -273,7 +373,7 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
             KeeperRequest::NoDoors(file) => drop(held.doors.remove(&file)),
             KeeperRequest::NoListener(id) => drop(held.listeners.remove(&id)),
             KeeperRequest::Ready => {
-                held.has_served = true;
+                held.served += 1;
                 if held.detached {
                     child::leave_stream(2);
                 }

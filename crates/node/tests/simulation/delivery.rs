@@ -34,7 +34,7 @@ impl World {
         let strips = !descriptors.is_empty() && !self.calm && !self.clients[client].lied;
         if strips && self.random.one_in(if self.lossy { 4 } else { 16 }) {
             // The daemon has no descriptor left for those that come with the message.
-            pipe.to_client.push_back((stripped(&message), Attachment::Nothing));
+            self.event(Event::Stripped { connection: id, bytes: &message });
             return true;
         }
         self.note_delivery(client, id, &message);
@@ -202,11 +202,4 @@ impl World {
             other => panic!("greeted by {other:?}"),
         }
     }
-}
-
-/// Gives the answer to a message whose descriptors the daemon could not receive.
-fn stripped(message: &[u8]) -> Vec<u8> {
-    let opcode = u16::from_le_bytes([message[0], message[1]]);
-    let number = u64::from_le_bytes(message[8..16].try_into().expect("a header"));
-    Answer::Failed { status: Status::NoSpace, text: "no descriptor is left".into() }.encode(opcode, number)
 }

@@ -129,7 +129,11 @@ impl World {
                     Request::Publish { .. } => &[Descriptor::Pool { size: 65_536, number: 1 }],
                     _ => &[],
                 };
-                self.say(connection, &message, descriptors);
+                if op >= 240 {
+                    self.event(Event::Stripped { connection, bytes: &message });
+                } else {
+                    self.say(connection, &message, descriptors);
+                }
             }
             6 => {
                 self.open.remove(&connection);
