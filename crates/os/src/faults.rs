@@ -53,6 +53,7 @@ const TABLE: &[(&str, &[Fault])] = &[
     ("inotify_init1", DESCRIPTORS),
     ("userfaultfd", DESCRIPTORS),
     ("fanotify_init", DESCRIPTORS),
+    ("close_range", &[error(Errno::MFILE), error(Errno::NOMEM)]),
     ("open_tree", DESCRIPTORS),
     ("fsopen", DESCRIPTORS),
     ("fsmount", DESCRIPTORS),
