@@ -5,6 +5,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crossdock_os::fanotify::OpenWatch;
 use crossdock_os::faults::each_call_fails;
 
 use crate::rules::{Keep, Publish};
@@ -48,7 +49,7 @@ impl Folders {
 }
 
 fn publish(store: &mut Store) -> std::io::Result<PublishOutcome> {
-    store.publish(Path::new(NAME), false, &mut || false, &mut |_| {})
+    store.publish(Path::new(NAME), false, &mut || Ok(false), &mut |_| {})
 }
 
 fn has(path: &Path) -> bool {
@@ -112,8 +113,20 @@ fn a_file_is_published_after_each_failed_call_and_never_seen_half_finished() {
 }
 
 #[test]
+fn a_file_is_not_published_while_it_is_not_known_how_it_was_closed() {
+    let folders = Folders::new();
+    let mut store = folders.with_file(1);
+    let mut is_torn = || Err(std::io::Error::other("not known"));
+    assert!(store.publish(Path::new(NAME), false, &mut is_torn, &mut |_| {}).is_err());
+    assert!(!has(&folders.at("published/a/f")) && !has(&folders.at("for.0/a/f")));
+    assert_eq!(std::fs::read_dir(folders.at("new")).unwrap().count(), 0);
+    assert_eq!(publish(&mut store).unwrap(), PublishOutcome::Done);
+}
+
+#[test]
 fn a_service_starts_or_gives_an_error_and_the_next_one_publishes() {
     let mut failed = 0;
+    let mut are_known = None;
     let seen = each_call_fails(|attempt| {
         let folders = Folders::new();
         drop(folders.with_file(0));
@@ -131,10 +144,20 @@ fn a_service_starts_or_gives_an_error_and_the_next_one_publishes() {
             assert!(began.elapsed().as_secs() < 20, "{hit:?}: the service publishes nothing");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        // Producers can open files, and killed writers are noticed as after a start in which no call fails.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (in_top, below) = (folders.at("stage/b"), folders.at("stage/a/b"));
+        std::thread::spawn(move || sender.send([in_top, below].map(|path| std::fs::write(path, BYTES))));
+        let written = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(matches!(&written, Ok([Ok(()), Ok(())])), "{hit:?}: {written:?}");
+        let known = service.report().writers_known;
+        assert_eq!(known, *are_known.get_or_insert_with(|| OpenWatch::new().is_ok()), "{hit:?}");
         drop(service);
     });
     assert!(
-        ["eventfd", "inotify_init1", "epoll_create1", "epoll_ctl"].iter().all(|call| seen.contains(call)),
+        ["eventfd", "inotify_init1", "epoll_create1", "epoll_ctl", "fanotify_init"]
+            .iter()
+            .all(|call| seen.contains(call)),
         "{seen:?}"
     );
     assert!(failed > 20, "{failed}");

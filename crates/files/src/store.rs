@@ -192,7 +192,7 @@ impl Store {
         &mut self,
         rest: &Path,
         was_written: bool,
-        is_torn: &mut dyn FnMut() -> bool,
+        is_torn: &mut dyn FnMut() -> io::Result<bool>,
         before: &mut dyn FnMut(&Self),
     ) -> io::Result<PublishOutcome> {
         let to = self.layout.published.join(rest);
@@ -236,7 +236,7 @@ impl Store {
         rest: &Path,
         waiting: &Path,
         meta: &fs::Metadata,
-        is_torn: &mut dyn FnMut() -> bool,
+        is_torn: &mut dyn FnMut() -> io::Result<bool>,
         before: &mut dyn FnMut(&Self),
     ) -> io::Result<PublishOutcome> {
         // If another file took the name `rest` before the link was made, the link leads to that file, and not to the
@@ -246,7 +246,7 @@ impl Store {
         let Some(held) = lease::hold(&file, Proof::NoWriter).map_err(|e| e.reason())? else {
             return Ok(PublishOutcome::Written);
         };
-        if is_torn() {
+        if is_torn()? {
             return Ok(PublishOutcome::Torn);
         }
         if self.is_limited && mount::is_full(&self.layout.stage) {

@@ -27,6 +27,12 @@ impl OsError {
         matches!(self.errno, Errno::OPNOTSUPP | Errno::NOSYS)
     }
 
+    /// Tells whether the kernel does not have this call or the asked kind of it, or does not permit it to this process.
+    /// The same call fails in the same way later.
+    pub fn is_refused(&self) -> bool {
+        self.is_unsupported() || matches!(self.errno, Errno::PERM | Errno::INVAL)
+    }
+
     /// Tells whether the call failed because the new object's name exists already.
     pub fn is_taken(&self) -> bool {
         self.errno == Errno::EXIST

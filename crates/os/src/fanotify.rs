@@ -6,40 +6,56 @@
 //! answer surely belongs to the process that waits.
 
 use crate::sys;
-use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::io::Errno;
 
-use crate::error::{OsError, OsResult};
-use crate::process;
+use crate::error::{Context, OsError, OsResult};
 
-/// How many buffers of events one call of [`OpenWatch::read`] takes from the kernel at most. Each answer lets a program
-/// go on, and the program can make the next event at once. Without this bound, a call would not end while programs open
-/// files, and would keep a descriptor for each event.
-const BATCHES: usize = 4;
-/// How many events fit into one buffer. The kernel opens a descriptor for each of them.
-const BUFFER: usize = 64;
 type Metadata = libc::fanotify_event_metadata;
 
 /// A set of watched folders and the events in them.
 #[derive(Debug)]
 pub struct OpenWatch(OwnedFd);
 
-/// One open or one close of a file.
+/// One open or one close of a file. If it is an open, the process waits until this value is dropped. Then the open goes
+/// on.
 #[derive(Debug)]
-pub struct OpenEvent {
-    /// The file's inode number.
-    pub inode: u64,
-    /// A descriptor of the process that opens or closes the file; `None` if the process no longer exists. The events of
-    /// a process that one call of [`OpenWatch::read`] gives share one descriptor.
-    pub process: Option<Arc<OwnedFd>>,
-    /// The id of the process that opens or closes the file. It is given even if the process no longer exists.
+pub struct OpenEvent<'a> {
+    watch: &'a OpenWatch,
+    /// The file, opened for reading.
+    file: OwnedFd,
+    /// The id of the process that opens or closes the file. After a close, the process may no longer exist.
     pub pid: i32,
     /// `true`: a file that was open for writing was closed. `false`: a process is opening a file.
     pub closed: bool,
+}
+
+impl OpenEvent<'_> {
+    /// The file's inode number.
+    pub fn inode(&self) -> OsResult<u64> {
+        rustix::fs::fstat(&self.file).map(|stat| stat.st_ino).context("fstat", || "a file of an event".into())
+    }
+}
+
+impl Drop for OpenEvent<'_> {
+    fn drop(&mut self) {
+        if !self.closed {
+            let answer = libc::fanotify_response { fd: self.file.as_raw_fd(), response: libc::FAN_ALLOW };
+            // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the call fails,
+            // which does no harm.
+            unsafe { libc::write(self.watch.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
+        }
+    }
+}
+
+impl From<OwnedFd> for OpenWatch {
+    /// Takes a copy of the descriptor of another [`OpenWatch`].
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
 }
 
 impl OpenWatch {
@@ -76,57 +92,38 @@ impl OpenWatch {
         usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<Metadata>()
     }
 
-    /// Gives the oldest events that wait, and the number of events that it has taken from the kernel: a file can be
-    /// unknown, so the number can be larger than that of the events given. One call takes at most 256 events. If more
-    /// wait, the descriptor stays readable. If an event is an open, the function allows the open, so that the waiting
-    /// process goes on.
-    pub fn read(&self) -> (Vec<OpenEvent>, usize) {
-        let (mut events, mut taken) = (Vec::new(), 0);
-        let mut processes: HashMap<i32, Arc<OwnedFd>> = HashMap::new();
-        let mut buffer = [MaybeUninit::<Metadata>::uninit(); BUFFER];
-        for _ in 0..BATCHES {
-            // SAFETY: the kernel writes whole events into memory that is large enough and aligned for them.
-            let length = unsafe { libc::read(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), size_of_val(&buffer)) };
-            let count = usize::try_from(length).unwrap_or(0) / size_of::<Metadata>();
-            if count == 0 {
+    /// Gives the oldest event that waits; `None` if no event waits.
+    ///
+    /// # Errors
+    /// The kernel could not open the file of the event, for example because descriptors are short. The kernel has
+    /// dropped the event: if it was a close, no event tells of it any more; if it was an open, the open has failed.
+    /// The kernel tells this only for the first event of a read, so this function reads one event at a time.
+    pub fn next_event(&self) -> OsResult<Option<OpenEvent<'_>>> {
+        let mut event = MaybeUninit::<Metadata>::uninit();
+        loop {
+            // SAFETY: the kernel writes at most one whole event into memory that is large enough and aligned for it.
+            let read = || unsafe { libc::read(self.0.as_raw_fd(), event.as_mut_ptr().cast(), size_of::<Metadata>()) };
+            let length = sys::raw("fanotify_read", read);
+            if length > 0 {
                 break;
             }
-            taken += count;
-            for event in &buffer[..count] {
-                // SAFETY: the kernel has written this event. An event of this watch consists only of this structure.
-                let event = unsafe { event.assume_init_ref() };
-                if event.fd < 0 {
-                    continue;
-                }
-                // SAFETY: the kernel has opened the descriptor for this event, and the reader of the event must close
-                // it.
-                let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
-                let opens = event.mask & libc::FAN_OPEN_PERM != 0;
-                // A process that waits for the answer to its open lives. So if the process of the descriptor is dead,
-                // another process has its number now.
-                if opens && processes.get(&event.pid).is_some_and(process::is_dead) {
-                    processes.remove(&event.pid);
-                }
-                if !processes.contains_key(&event.pid) {
-                    let opened = process::open_pidfd(event.pid).ok().flatten();
-                    processes.extend(opened.map(|pidfd| (event.pid, Arc::new(pidfd))));
-                }
-                if opens {
-                    let answer = libc::fanotify_response { fd: event.fd, response: libc::FAN_ALLOW };
-                    // SAFETY: the call reads one whole `fanotify_response`. If the waiting process was killed, the
-                    // call fails, which does no harm.
-                    unsafe { libc::write(self.0.as_raw_fd(), (&raw const answer).cast(), size_of_val(&answer)) };
-                }
-                let Ok(stat) = rustix::fs::fstat(&file) else { continue };
-                events.push(OpenEvent {
-                    inode: stat.st_ino,
-                    process: processes.get(&event.pid).cloned(),
-                    pid: event.pid,
-                    closed: !opens,
-                });
+            let error = OsError::last("read", "a watch of opens");
+            match error.errno {
+                _ if length == 0 => return Ok(None),
+                Errno::AGAIN => return Ok(None),
+                Errno::INTR => {}
+                _ => return Err(error),
             }
         }
-        (events, taken)
+        // SAFETY: the kernel has written this event. An event of this watch consists only of this structure.
+        let event = unsafe { event.assume_init() };
+        if event.fd < 0 {
+            return Err(OsError::new("read", "a watch of opens", Errno::OVERFLOW));
+        }
+        // SAFETY: the kernel has opened the descriptor for this event, and the reader of the event must close it.
+        let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
+        let closed = event.mask & libc::FAN_OPEN_PERM == 0;
+        Ok(Some(OpenEvent { watch: self, file, pid: event.pid, closed }))
     }
 }
 
@@ -141,7 +138,7 @@ impl AsFd for OpenWatch {
 mod tests {
     use super::*;
     use crate::testing::until;
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     /// Makes a folder with `count` files, and opens these files for writing.
     fn opened(name: &str, count: usize) -> (std::path::PathBuf, Vec<std::fs::File>) {
@@ -152,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_takes_a_part_of_a_long_queue_with_one_descriptor_for_each_process() {
+    fn each_call_gives_one_event_of_a_long_queue_and_needs_one_descriptor() {
         let Ok(watch) = OpenWatch::new() else { return crate::testing::skip("known-writers") };
         let (folder, files) = opened("queue", 300);
         watch.add(&folder).unwrap();
@@ -160,16 +157,13 @@ mod tests {
         // Another test may have forked just now. Its child has copies of the descriptors until the child execs.
         until("all closes wait", || watch.waiting() == 300);
         let mut inodes = HashSet::new();
-        for expected in [256, 44, 0] {
-            let is_readable = crate::event::wait_readable(&watch, crate::Deadline::after(std::time::Duration::ZERO));
-            assert_eq!(is_readable.unwrap(), expected > 0, "the descriptor is readable while events wait");
-            let (events, taken) = watch.read();
-            assert_eq!((events.len(), taken), (expected, expected));
-            let pids: HashSet<_> = events.iter().map(|e| e.pid).collect();
-            let pidfds: HashSet<_> = events.iter().filter_map(|e| e.process.as_ref()).map(Arc::as_ptr).collect();
-            assert!(pidfds.len() <= pids.len(), "{} descriptors for {} processes", pidfds.len(), pids.len());
-            inodes.extend(events.iter().map(|e| e.inode));
+        for left in (0..300).rev() {
+            let event = watch.next_event().unwrap().unwrap();
+            assert!(event.closed);
+            assert_eq!(watch.waiting(), left);
+            inodes.insert(event.inode().unwrap());
         }
+        assert!(watch.next_event().unwrap().is_none());
         assert_eq!(inodes.len(), 300);
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -185,10 +179,8 @@ mod tests {
         let mut openers: Vec<_> = (0..4).map(|_| open()).collect();
         let mut opens: HashMap<i32, usize> = HashMap::new();
         while openers.iter_mut().any(|opener| opener.try_wait().unwrap().is_none()) {
-            let (events, taken) = watch.read();
-            assert!(taken <= BATCHES * BUFFER, "{taken} events in one call");
-            for event in events.iter().filter(|e| !e.closed) {
-                *opens.entry(event.pid).or_default() += 1;
+            while let Some(event) = watch.next_event().unwrap() {
+                *opens.entry(event.pid).or_default() += usize::from(!event.closed);
             }
         }
         for mut opener in openers {

@@ -53,6 +53,8 @@ const TABLE: &[(&str, &[Fault])] = &[
     ("inotify_init1", DESCRIPTORS),
     ("userfaultfd", DESCRIPTORS),
     ("fanotify_init", DESCRIPTORS),
+    ("fanotify_read", &[error(Errno::NFILE), error(Errno::NOMEM)]),
+    ("close_range", &[error(Errno::MFILE), error(Errno::NOMEM)]),
     ("open_tree", DESCRIPTORS),
     ("fsopen", DESCRIPTORS),
     ("fsmount", DESCRIPTORS),

@@ -54,18 +54,28 @@ pub fn has_signal(thread: i32) -> bool {
 ///
 /// If one thread of a process calls `exit`, the kernel ends the other threads by a signal, and the flag `SIGNALED` of
 /// the first thread is set. So only the exit code tells whether the process was killed.
-pub fn state(pidfd: impl AsFd, pid: i32) -> ProcessState {
+///
+/// # Errors
+/// A call failed, for example because descriptors are short. The same call may succeed later.
+pub fn state(pidfd: impl AsFd, pid: i32) -> OsResult<ProcessState> {
     const EXITING: u64 = 0x4;
     const SIGNALED: u64 = 0x400;
     const SIGNAL: u64 = 0x7f;
-    let found = sys::read_text(format!("/proc/{pid}/stat")).ok().and_then(|stat| {
+    let text = match sys::read_text(format!("/proc/{pid}/stat")) {
+        Ok(text) => Some(text),
+        Err(error) => match Errno::from_io_error(&error).unwrap_or(Errno::IO) {
+            Errno::NOENT | Errno::SRCH => None,
+            errno => return Err(OsError::new("read", format!("/proc/{pid}/stat"), errno)),
+        },
+    };
+    let found = text.and_then(|stat| {
         // The second field of `/proc/PID/stat` is the program's name in brackets and may contain any text. So the
         // fields are counted from the last bracket; the flags are field 9, and the exit code is field 52.
         let mut fields = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
         Some((fields.nth(6)?.parse::<u64>().ok()?, fields.nth(42)?.parse::<u64>().ok()?))
     });
-    let gone = is_dead(&pidfd);
-    match (found, gone) {
+    let gone = crate::event::wait_readable(&pidfd, crate::Deadline::after(std::time::Duration::ZERO))?;
+    Ok(match (found, gone) {
         (Some((flags, _)), false) if flags & (EXITING | SIGNALED) == 0 => ProcessState::Running,
         (Some((flags, code)), _) if flags & (EXITING | SIGNALED) != 0 => {
             if code & SIGNAL != 0 {
@@ -79,7 +89,7 @@ pub fn state(pidfd: impl AsFd, pid: i32) -> ProcessState {
             Some(_) => ProcessState::Exited,
             None => ProcessState::Unknown,
         },
-    }
+    })
 }
 
 /// The wait status of a process that was reaped; `None` if it was not reaped yet or if the kernel does not keep the
@@ -243,9 +253,9 @@ mod tests {
             let pidfd = open_pidfd(pid).unwrap().unwrap();
             let soon = crate::Deadline::after(std::time::Duration::from_secs(10));
             assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
-            assert_eq!(state(&pidfd, pid), fate_then, "{script}, not reaped yet");
+            assert_eq!(state(&pidfd, pid).unwrap(), fate_then, "{script}, not reaped yet");
             child.wait().unwrap();
-            let later = state(&pidfd, pid);
+            let later = state(&pidfd, pid).unwrap();
             assert!(later == fate_then || later == ProcessState::Unknown, "{script}, reaped: {later:?}");
         }
         // In the following processes, the first thread is asleep while another thread ends the process.
@@ -259,11 +269,11 @@ mod tests {
             let pidfd = open_pidfd(pid).unwrap().unwrap();
             let soon = crate::Deadline::after(std::time::Duration::from_secs(50));
             assert!(crate::event::wait_readable(&pidfd, soon).unwrap());
-            assert_eq!(state(&pidfd, pid), fate_then, "{end}");
+            assert_eq!(state(&pidfd, pid).unwrap(), fate_then, "{end}");
             child.wait().unwrap();
         }
         let own = open_pidfd(std::process::id() as i32).unwrap().unwrap();
-        assert_eq!(state(&own, std::process::id() as i32), ProcessState::Running);
+        assert_eq!(state(&own, std::process::id() as i32).unwrap(), ProcessState::Running);
     }
 
     #[test]

@@ -86,15 +86,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 const EVENTS: u64 = 1;
 const STOP: u64 = 2;
-const OPENERS: u64 = 3;
 
 /// A running service. Dropping it ends its threads; published files stay.
 #[derive(Debug)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// The thread that lets processes open files: before each open, the kernel asks this thread and waits for its
-    /// answer. This thread ends last, because the watching thread also opens files.
-    answers: Option<JoinHandle<()>>,
     watcher: Option<JoinHandle<()>>,
     /// The thread that moves files to a disk.
     mover: Option<JoinHandle<()>>,
@@ -131,11 +127,9 @@ pub const TROUBLES: usize = 20;
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    writers: Mutex<Writers>,
+    writers: Writers,
     /// A descriptor that is readable when the watcher thread must end.
-    stop_watching: OwnedFd,
-    /// A descriptor that is readable when the thread that answers the kernel's questions about opens must end.
-    stop_answering: OwnedFd,
+    stop: OwnedFd,
     /// A descriptor that is readable when a view has reported a read.
     nudge: OwnedFd,
     /// Signalled when there may be a file to move to a disk, and when the thread that moves files must end.
@@ -228,12 +222,12 @@ impl Service {
     /// are published immediately.
     ///
     /// # Errors
-    /// The store cannot be made or watched; the error names the folder.
+    /// The store cannot be made or watched; the error names the folder. Or descriptors or memory are short.
     pub fn start(root: &Path, notice: &Path, producers: &str, how: Publish, keep: Keep) -> io::Result<Self> {
         let single = if let Keep::Consumed { readers } = &keep { readers.len() } else { 0 };
         let store = Store::open(root, notice, producers, single)?;
-        let writers = Writers::new();
-        let known = writers.are_known();
+        // The thread that answers the kernel runs before the first folder is watched.
+        let writers = Writers::new()?;
         let state = State {
             store,
             how,
@@ -265,29 +259,13 @@ impl Service {
             ending: None,
             origins: Vec::new(),
             fetched: BTreeMap::new(),
-            report: Report { writers_known: known, ..Report::default() },
+            report: Report::default(),
         };
-        let (stop_watching, stop_answering) = (event::eventfd()?, event::eventfd()?);
-        let (state, writers) = (Mutex::new(state), Mutex::new(writers));
+        let (state, stop) = (Mutex::new(state), event::eventfd()?);
         let (nudge, room, news) = (event::eventfd()?, Condvar::new(), Condvar::new());
         let awaited_names = Mutex::new(AwaitedNames::of(notice)?);
-        let shared =
-            Arc::new(Shared { state, writers, stop_watching, stop_answering, nudge, room, news, awaited_names });
-        let mut service = Self { shared: shared.clone(), answers: None, watcher: None, mover: None };
-        // Before each open in a watched folder, also before an open by the service, the kernel asks the service and
-        // waits for an answer. So a separate thread, which opens no files, answers. This thread must run before the
-        // first folder is watched.
-        if let Some(descriptor) = shared.writers().descriptor() {
-            let for_thread = shared.clone();
-            // This descriptor is a copy. As long as any copy is open, the kernel makes each open wait for an answer. So
-            // the thread that answers owns this copy, and closes the copy when the thread ends.
-            let epoll = two(&shared.stop_answering, (&descriptor, OPENERS))?;
-            let answers = move || {
-                for_thread.answer_opens(&epoll);
-                drop(descriptor);
-            };
-            service.answers = Some(std::thread::Builder::new().name("crossdock-opens".into()).spawn(answers)?);
-        }
+        let shared = Arc::new(Shared { state, writers, stop, nudge, room, news, awaited_names });
+        let mut service = Self { shared: shared.clone(), watcher: None, mover: None };
         shared.state().take_over()?;
         {
             let mut state = shared.state();
@@ -366,7 +344,9 @@ impl Service {
     /// Reports what the service has done so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        self.shared.state().report.clone()
+        let mut state = self.shared.state();
+        state.take_in_troubles(&self.shared);
+        state.report.clone()
     }
 }
 
@@ -381,12 +361,10 @@ impl Drop for Service {
         self.shared.room.notify_all();
         self.shared.news.notify_all();
         let _ = self.mover.take().map(JoinHandle::join);
-        let threads =
-            [(&self.shared.stop_watching, self.watcher.take()), (&self.shared.stop_answering, self.answers.take())];
-        for (stop, thread) in threads {
-            event::signal(stop);
-            let _ = thread.map(JoinHandle::join);
-        }
+        event::signal(&self.shared.stop);
+        let _ = self.watcher.take().map(JoinHandle::join);
+        // The thread that answers the kernel ends last, because the watching thread also opens files.
+        self.shared.writers.stop();
     }
 }
 
@@ -395,32 +373,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writers(&self) -> MutexGuard<'_, Writers> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn answer_opens(&self, epoll: &Epoll) {
-        while let Ok(ready) = epoll.wait(Deadline::after(Duration::from_secs(3600))) {
-            if ready.iter().any(|r| r.token == STOP) {
-                break;
-            }
-            let mut writers = self.writers();
-            writers.take_in();
-            // If the service no longer watches which processes open files, this thread ends and closes its copy of the
-            // descriptor. When all copies are closed, the kernel lets every open pass.
-            if !writers.are_known() {
-                break;
-            }
-        }
-        // This thread no longer answers the kernel, so it ends the watch for opens. Without the watch, the kernel lets
-        // every open pass, and no producer waits.
-        self.writers().give_up();
-    }
-
     /// The descriptors for which the watching thread waits.
     fn watched(&self) -> OsResult<Epoll> {
         let state = self.state();
-        let epoll = two(&self.stop_watching, (&state.watch, EVENTS))?;
+        let epoll = Epoll::new()?;
+        epoll.add(&self.stop, STOP, false)?;
+        epoll.add(&state.watch, EVENTS, false)?;
         epoll.add(&state.reads, EVENTS, false)?;
         epoll.add(&self.nudge, EVENTS, false)?;
         Ok(epoll)
@@ -508,13 +466,6 @@ fn is_young(meta: &fs::Metadata) -> bool {
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(changed);
     // `ctime` counts whole seconds here, so `age` is up to one second too large.
     SystemTime::now().duration_since(changed).is_ok_and(|age| age < OPENING + Duration::from_secs(1))
-}
-
-fn two(stop: &OwnedFd, (other, token): (impl std::os::fd::AsFd, u64)) -> OsResult<Epoll> {
-    let epoll = Epoll::new()?;
-    epoll.add(stop, STOP, false)?;
-    epoll.add(other, token, false)?;
-    Ok(epoll)
 }
 
 impl State {
@@ -687,6 +638,8 @@ impl State {
     /// appeared by this rename.
     fn enter(&mut self, shared: &Shared, rest: &Path, came: NameChange) -> io::Result<()> {
         let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
+        // This comes before the other watch. If it fails, no event publishes a file whose writer is not known.
+        shared.writers.watch(&folder)?;
         let number = match self.watch.add(&folder) {
             Ok(number) => number,
             // The folder was removed before it could be watched.
@@ -694,8 +647,6 @@ impl State {
             Err(error) => return Err(error.into()),
         };
         self.folders.insert(number, rest);
-        shared.writers().watch(&folder);
-        self.report.writers_known = shared.writers().are_known();
         self.store.show_folder(rest)?;
         if !rest.as_os_str().is_empty() {
             self.ledger.note(rest, ChangeKind::Folder);
@@ -865,7 +816,7 @@ impl State {
         };
         let was_written = self.written.contains(rest);
         let outdated = self.outdated(rest);
-        let mut is_torn = || shared.writers().is_torn(meta.ino(), meta.created().ok());
+        let mut is_torn = || shared.writers.is_torn(meta.ino(), meta.created().ok());
         let mut before = |store: &Store| outdated.iter().for_each(|old| store.drop_file(old));
         let tried = self.store.publish(rest, was_written, &mut is_torn, &mut before);
         if tried.is_ok() {
@@ -1150,6 +1101,12 @@ impl State {
             self.without_room.remove(&name);
             self.store.note("done", &name);
         }
+    }
+
+    /// Takes over what the thread that answers the kernel has to report.
+    fn take_in_troubles(&mut self, shared: &Shared) {
+        self.report.writers_known = shared.writers.are_known();
+        shared.writers.take_troubles().into_iter().for_each(|line| self.trouble_once(line));
     }
 
     fn trouble(&mut self, line: String) {
@@ -1550,9 +1507,11 @@ mod tests {
         // A folder was removed before it could be watched. This must not make the service give up watching which
         // processes write files.
         let known = service.report().writers_known;
-        service.shared.writers().watch(&root.join("gone"));
-        assert_eq!(service.shared.writers().are_known(), known);
-        service.shared.writers().give_up();
+        service.shared.writers.watch(&root.join("gone")).unwrap();
+        assert_eq!(service.report().writers_known, known);
+        // The kernel watches no files of this file system.
+        service.shared.writers.watch(Path::new("/proc")).unwrap();
+        assert!(!service.report().writers_known);
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             for number in 0..10 {
