@@ -260,9 +260,10 @@ impl Store {
         fault_point!("files.final");
         // A process opened the file for writing before the file's mode changed, or another file has taken the name, or a
         // failed call hides whether one has. So the file is not published now.
-        if held.is_being_broken() || !self.layout.is_staged(rest, meta).unwrap_or(false) {
+        let is_staged = self.layout.is_staged(rest, meta);
+        if held.is_being_broken() || !matches!(is_staged, Ok(true)) {
             fs::set_mode(&file, mode)?;
-            return Ok(PublishOutcome::Written);
+            return is_staged.map(|_| PublishOutcome::Written);
         }
         before(self);
         let shown = self.show_everywhere(waiting, rest);

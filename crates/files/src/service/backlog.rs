@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::messages::{ChangeKind, Entry};
 
@@ -26,8 +26,9 @@ pub struct PendingChange {
     /// The number that the other host gave to the directory.
     pub directory: u64,
     pub entry: Entry,
-    /// When this host got the change.
-    pub since: Instant,
+    /// When an attempt to fetch the file was postponed for the first time. How long the change has waited for its first
+    /// attempt does not count.
+    pub postponed: Option<Instant>,
     /// If an attempt to fetch the file was postponed, the time of the next attempt.
     pub not_before: Option<Instant>,
     /// True if a consumer waits for the file, or if the change is not about a file and takes no time.
@@ -57,7 +58,7 @@ pub struct Backlog {
 
 impl Backlog {
     /// Adds a change, and removes the older changes that the new change makes obsolete.
-    pub fn add(&mut self, directory: u64, entry: Entry, now: Instant) {
+    pub fn add(&mut self, directory: u64, entry: Entry) {
         let is_about = |name: &Path| match entry.what {
             ChangeKind::File(_) | ChangeKind::Dropped => name == entry.rest,
             ChangeKind::Gone => name.starts_with(&entry.rest),
@@ -73,7 +74,7 @@ impl Backlog {
         }
         self.last += 1;
         let order = self.last;
-        let work = PendingChange { order, directory, entry, since: now, not_before: None, is_first: false };
+        let work = PendingChange { order, directory, entry, postponed: None, not_before: None, is_first: false };
         self.pending.insert(order, work);
     }
 
@@ -156,11 +157,12 @@ impl Backlog {
     }
 
     /// Puts a file back into the backlog, because there was no room for it or because its fetch failed. The file is tried
-    /// again from `not_before` on.
-    pub fn put_back(&mut self, work: PendingChange, not_before: Instant) {
+    /// again when `pause` has passed.
+    pub fn put_back(&mut self, work: PendingChange, now: Instant, pause: Duration) {
         let flight = self.flights.remove(&work.order);
         if flight.is_some_and(|flight| !flight.is_overtaken && flight.number.is_some()) {
-            self.pending.insert(work.order, PendingChange { not_before: Some(not_before), ..work });
+            let (postponed, not_before) = (work.postponed.or(Some(now)), Some(now + pause));
+            self.pending.insert(work.order, PendingChange { postponed, not_before, ..work });
         }
     }
 
@@ -197,7 +199,6 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::super::messages::FileMetadata;
     use super::*;
@@ -215,7 +216,7 @@ mod tests {
 
         fn add(&mut self, rest: &str, what: ChangeKind) {
             self.number += 1;
-            self.backlog.add(0, Entry { number: self.number, rest: rest.into(), what }, self.now);
+            self.backlog.add(0, Entry { number: self.number, rest: rest.into(), what });
         }
 
         fn files(&mut self, names: &[&str]) {
@@ -311,16 +312,18 @@ mod tests {
         let mut tried = RetryState::new();
         tried.files(&["a", "b"]);
         let large = tried.take(&[]).unwrap();
-        tried.backlog.put_back(large, tried.now + Duration::from_secs(1));
+        assert_eq!(large.postponed, None);
+        tried.backlog.put_back(large, tried.now, Duration::from_secs(1));
         let small = tried.take(&[]).unwrap();
         assert_eq!((small.entry.number, tried.name(&[])), (2, None));
         tried.backlog.finish(&small);
         assert_eq!((tried.backlog.lowest(), tried.backlog.is_empty()), (Some(1), false));
         tried.now += Duration::from_secs(1);
         let large = tried.take(&[]).unwrap();
+        assert_eq!(large.postponed, Some(tried.now - Duration::from_secs(1)));
         tried.backlog.forget();
         assert_eq!(tried.backlog.lowest(), None, "its number is of the former start of the other service");
-        tried.backlog.put_back(large, tried.now);
+        tried.backlog.put_back(large, tried.now, Duration::ZERO);
         assert!(tried.backlog.is_empty());
     }
 }

@@ -226,7 +226,7 @@ impl Fetcher {
                 }
                 for entry in answer.entries {
                     since = entry.number;
-                    backlog.add(answer.directory, entry, Instant::now());
+                    backlog.add(answer.directory, entry);
                 }
             }
             since = since.max(answer.upto);
@@ -399,7 +399,7 @@ impl Fetcher {
             ChangeKind::File(meta) => {
                 if let Err(postponed) = self.fetch(&work, &meta) {
                     let pause = self.postpone(rest, &meta, postponed);
-                    return self.backlog().put_back(work, Instant::now() + pause);
+                    return self.backlog().put_back(work, Instant::now(), pause);
                 }
             }
             ChangeKind::Folder => self.shared.state().show_folder(rest),
@@ -430,7 +430,7 @@ impl Fetcher {
     fn fetch(&self, work: &PendingChange, meta: &FileMetadata) -> Result<(), Postponed> {
         let mut tries = 0;
         let why = loop {
-            let is_late = work.since.elapsed() >= self.wait;
+            let is_late = work.postponed.is_some_and(|first| first.elapsed() >= self.wait);
             match self.bring(work, meta) {
                 Ok(()) | Err(Failed::Over | Failed::Overtaken) => return Ok(()),
                 Err(Failed::Room(why)) if is_late => {
@@ -596,12 +596,12 @@ impl State {
         if self.is_over {
             return Err(Failed::Over);
         }
-        if self.has_own(rest).map_err(|error| failed_here(&error))? {
-            return Ok(None);
-        }
         let may_be_same = is_retold || !self.fetched.contains_key(rest);
         if may_be_same && self.has_from_before(rest, meta).map_err(|error| failed_here(&error))? {
             self.fetched.insert(rest.to_owned(), origin);
+            return Ok(None);
+        }
+        if self.has_own(rest).map_err(|error| failed_here(&error))? {
             return Ok(None);
         }
         let path = self.store.fetched();
@@ -609,12 +609,17 @@ impl State {
         made.map(|made| Some((path, made))).map_err(|error| failed_here(&error))
     }
 
-    /// Tells whether a producer of this host has published a file of this name. If so, consumers of this host continue
-    /// to see that file.
+    /// Tells whether a producer of this host has published a file of this name, which may be on the disk now. If so,
+    /// consumers of this host continue to see that file.
     fn has_own(&self, rest: &Path) -> io::Result<bool> {
         let layout = &self.store.layout;
-        let there = present(fs::symlink_metadata(layout.published.join(rest)))?;
-        there.filter(fs::Metadata::is_file).map_or(Ok(false), |there| layout.is_staged(rest, &there))
+        let file = |folder: &Path| {
+            present(fs::symlink_metadata(folder.join(rest))).map(|there| there.filter(fs::Metadata::is_file))
+        };
+        match file(&layout.published)? {
+            Some(there) => layout.is_staged(rest, &there),
+            None => Ok(!self.fetched.contains_key(rest) && file(&layout.spilled)?.is_some()),
+        }
     }
 
     /// Tells whether an earlier service of this host has fetched this very file.
@@ -790,7 +795,6 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use crossdock_link::{Choice, LinkOptions, Node, Peer, Refusal, Serve, Server, Source, Transports, Trust};
-    #[cfg(feature = "faults")]
     use crossdock_os::testing::until;
 
     use super::super::messages::Entry;
@@ -828,7 +832,7 @@ mod tests {
                 changed: Condvar::new(),
             };
             let what = ChangeKind::File(FileMetadata { size, mode: 0o644, modified: (1, 2) });
-            fetcher.backlog().add(0, Entry { number: 1, rest: "d/f".into(), what }, Instant::now());
+            fetcher.backlog().add(0, Entry { number: 1, rest: "d/f".into(), what });
             Self { root, transports, fetcher, service: Some(service) }
         }
 
@@ -910,6 +914,32 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_this_host_that_was_moved_to_the_disk_stays_when_one_of_its_name_is_fetched() {
+        use crate::spill::Spill;
+        use crate::view::MovedFiles;
+        let host = Consumer::new("own-moved", 0);
+        let disk = tempfile::tempdir().unwrap();
+        let (shared, rest) = (&host.fetcher.shared, Path::new("d/f"));
+        let meta = FileMetadata { size: 0, mode: 0o644, modified: (1, 2) };
+        let Ok(Some((path, _))) = shared.state().begin(0, rest, &meta, false) else { panic!("no file is begun") };
+        std::fs::create_dir(host.root.join("stage/d")).unwrap();
+        std::fs::write(host.root.join("stage/d/f"), "of this host").unwrap();
+        until("the file of this host", || host.has_file());
+        let mut state = shared.state();
+        let layout = state.store.layout.clone();
+        state.spill = Some(Spill::open(&layout, disk.path(), 1, MovedFiles::default()).unwrap());
+        let copy = state.spill.as_mut().and_then(|spill| spill.next(&layout, 2)).unwrap();
+        copy.make().unwrap();
+        state.take_to_disk(&copy).unwrap();
+        assert!(!host.has_file(), "the file is on the disk now");
+        assert!(matches!(state.begin(0, rest, &meta, false), Ok(None)), "this host has its own file");
+        state.arrive(shared, 0, &path, rest, 0).unwrap();
+        drop(state);
+        assert_eq!(std::fs::read(layout.spilled.join(rest)).unwrap(), b"of this host");
+        assert!(!host.has_file());
+    }
+
+    #[test]
     fn a_used_up_quota_is_a_lack_of_room() {
         for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
             assert!(matches!(failed_here(&kind.into()), Failed::Room(_)));
@@ -954,7 +984,8 @@ mod tests {
         let mut host = Consumer::new("given-up", 1000);
         host.fetcher.wait = Duration::ZERO;
         let _server = meet(&host, u32::MAX / 2);
+        assert!(!host.tries(), "the first failure does not give it up, however long it has waited before");
         assert!(host.tries() && !host.has_file());
-        assert!(matches!(&host.troubles()[..], [line] if line.contains("d/f was not fetched from host a")));
+        assert!(host.troubles().iter().any(|line| line.contains("d/f was not fetched from host a")));
     }
 }

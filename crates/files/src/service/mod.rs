@@ -57,7 +57,7 @@ use crate::view::MovedFiles;
 use crate::writers::Writers;
 
 /// How soon the service looks again at a file that a process had open for writing. It must look again without an event,
-/// because no event tells that a mapping was removed. If an event comes, the service looks sooner.
+/// because no event tells that a mapping was removed. If an event about the file comes, the service looks sooner.
 const AGAIN: Duration = Duration::from_millis(50);
 /// The shortest time between a failed attempt to publish a file, or to watch a folder, and the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -385,6 +385,7 @@ impl Shared {
     }
 
     fn run(&self, epoll: &Epoll) {
+        let mut last = Instant::now();
         loop {
             let (is_idle, is_behind) = {
                 let state = self.state();
@@ -417,7 +418,10 @@ impl Shared {
             state.drop_consumed();
             state.enter_again(AFTER_FAILURE);
             state.visit(self, Some(Deadline::after(ROUND)));
-            if ready.is_empty() && !is_behind {
+            // Events about other files, however many, must not keep these files from being looked at again. If folders
+            // are still to be visited, they come first, but not for ever.
+            if last.elapsed() >= if is_behind { AFTER_FAILURE } else { AGAIN } {
+                last = Instant::now();
                 let may_try =
                     |rest: &&PathBuf| state.failed.get(*rest).is_none_or(|last| last.elapsed() > AFTER_FAILURE);
                 let again: Vec<PathBuf> = state.written.iter().filter(may_try).cloned().collect();
@@ -658,9 +662,10 @@ impl State {
         }
         let entries = match fs::read_dir(&*folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
+            // If the list were short, files would never be published.
+            entries => entries?.collect::<io::Result<Vec<_>>>()?,
         };
-        for entry in entries.flatten() {
+        for entry in entries {
             let below = rest.join(entry.file_name());
             match entry.file_type() {
                 _ if is_hidden(&below) => {}
@@ -755,7 +760,8 @@ impl State {
         let Some(folder) = self.store.layout.staged_folder(rest)? else { return Ok(()) };
         let entries: Vec<_> = match fs::read_dir(&*folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?.flatten().collect(),
+            // If the list were short, files would never be published.
+            entries => entries?.collect::<io::Result<_>>()?,
         };
         for entry in entries {
             let below = rest.join(entry.file_name());
@@ -1165,6 +1171,38 @@ mod tests {
 
     fn is_seen_in(layout: &Layout, name: &str) -> bool {
         layout.published.join(name).exists()
+    }
+
+    /// The first attempt to publish a file has failed, and no event will tell of the file again. Events about other
+    /// files come without a pause.
+    #[test]
+    fn a_file_that_could_not_be_published_is_tried_again_although_other_events_come_all_the_time() {
+        let root = PathBuf::from(format!("/dev/shm/crossdock-steady-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        fs::write(state.store.layout.stage.join("f"), "x").unwrap();
+        until("the file's events", || state.watch.read().unwrap().iter().any(|e| e.change == NameChange::Closed));
+        state.publish_later(Path::new("f"), &io::ErrorKind::OutOfMemory.into());
+        drop(state);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    event::signal(&service.shared.nudge);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let began = Instant::now();
+            while !is_seen(&service, "f") && began.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert!(is_seen(&service, "f"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -277,7 +278,11 @@ impl Source for Bytes {
 
     fn bytes<'a>(&'a self, offset: u64, length: u64, buffer: &'a mut Buffer) -> Result<&'a [u8], Refusal> {
         let bytes = buffer.room(length)?;
-        self.file.read_exact_at(bytes, offset).map_err(|_| Refusal::shorter())?;
+        self.file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => Refusal::shorter(),
+            // The cause may pass, so the other host tries again.
+            _ => Refusal::new(Status::System, error.to_string()),
+        })?;
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests = Requests { sent: requests.sent.saturating_add(length), last: Instant::now() };
         Ok(bytes)
@@ -294,6 +299,19 @@ mod tests {
     use super::super::{RemoteHosts, Service};
     use super::*;
     use crate::rules::Publish;
+
+    #[test]
+    fn a_file_that_cannot_be_read_now_does_not_look_like_a_shortened_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, [7; 10]).unwrap();
+        let status_of = |options: &mut std::fs::OpenOptions| {
+            let bytes = Bytes::of(options.open(&path).unwrap().into(), 20);
+            bytes.bytes(0, 20, &mut Buffer::default()).unwrap_err().status
+        };
+        assert_eq!(status_of(std::fs::File::options().read(true)), Status::Corrupt);
+        assert_eq!(status_of(std::fs::File::options().write(true)), Status::System);
+    }
 
     /// The host `a`, which has published the files `0`, `1` and so on, of two bytes each. The host `b` fetches them.
     struct Producer {
