@@ -1,5 +1,6 @@
 //! Descriptors for events: eventfd, timerfd, signalfd, and epoll over all of them.
 
+use crate::bell::Bell;
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -15,13 +16,14 @@ pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. For
-/// a descriptor that is not an eventfd, the call does no harm.
+/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. The
+/// caller must know that the descriptor is an eventfd: into an ordinary file, the call would write eight bytes. If the
+/// program may have closed the descriptor, the caller needs a [`Bell`](crate::bell::Bell) instead.
 pub fn signal(fd: impl AsFd) {
     let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Makes an eventfd or timerfd unreadable again.
+/// Makes an eventfd or timerfd unreadable again. The caller must know that the descriptor is one of these.
 pub fn clear(fd: impl AsFd) {
     let _ = sys::io::read(fd, &mut [0u8; 8]);
 }
@@ -72,13 +74,12 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
-/// Sleeps until the eventfd `bell` is readable, until a socket has lost its peer, or until the deadline passes. Gives
-/// for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
-pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
+/// Sleeps until the bell rings or one of its ends is closed, until a socket has lost its peer, or until the deadline
+/// passes. Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
+pub fn wait_for_ends(bell: Option<&Bell>, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
-    let bell = bell.as_fd();
     let mut watched: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::empty())).collect();
-    watched.push(PollFd::new(&bell, PollFlags::IN));
+    watched.extend(bell.map(|bell| PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)));
     let left = deadline.left();
     let timeout =
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };

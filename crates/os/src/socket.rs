@@ -143,6 +143,54 @@ pub fn shut_down(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
+/// A socket whose descriptor the program may close without our knowledge, for example by `closefrom`. The number of the
+/// descriptor may then belong to another file of the program. The value remembers the cookie by which the kernel
+/// identifies the socket. So it can prove that the descriptor still leads to the socket, before it shuts down or closes
+/// what has this number.
+#[derive(Debug)]
+pub struct OwnSocket {
+    fd: std::mem::ManuallyDrop<OwnedFd>,
+    /// `None` if this kernel gives no cookies. Then nothing can be proved, and the descriptor counts as ours.
+    cookie: Option<u64>,
+}
+
+impl OwnSocket {
+    /// Takes over a socket that was made just now.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Self {
+        let cookie = rustix::net::sockopt::socket_cookie(&fd).ok();
+        Self { fd: std::mem::ManuallyDrop::new(fd), cookie }
+    }
+
+    /// Tells whether the descriptor still leads to this socket. The answer costs one system call.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.cookie.is_none() || rustix::net::sockopt::socket_cookie(&*self.fd).ok() == self.cookie
+    }
+
+    /// Ends the connection as [`shut_down`] does, unless the descriptor leads to another file.
+    pub fn shut_down(&self) {
+        if self.is_ours() {
+            shut_down(&*self.fd);
+        }
+    }
+}
+
+impl AsFd for OwnSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for OwnSocket {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: the descriptor is dropped only here, and the value is not used afterwards.
+            unsafe { std::mem::ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
 /// Asks the kernel which process is at the other end.
 pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
     let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;
@@ -310,6 +358,28 @@ mod tests {
         drop(one);
         assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::End)));
         assert_eq!(send(&other, b"x", &[]).unwrap_err().errno, Errno::PIPE);
+    }
+
+    #[test]
+    fn a_socket_knows_whether_its_descriptor_was_closed_and_leaves_the_file_that_has_the_number_now() {
+        let (one, other) = pair().unwrap();
+        let one = OwnSocket::new(one);
+        assert!(one.is_ours());
+        let (stranger, strangers_peer) = pair().unwrap();
+        // The descriptor leads to another socket now, as if the program had closed it and opened its own socket.
+        // SAFETY: the call replaces what the number leads to; both descriptors are open.
+        assert!(unsafe { libc::dup2(stranger.as_raw_fd(), one.as_fd().as_raw_fd()) } >= 0);
+        assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::End)));
+        assert!(!one.is_ours());
+        one.shut_down();
+        let number = one.as_fd().as_raw_fd();
+        drop(one);
+        assert!(!is_shut_down(&strangers_peer));
+        drop(stranger);
+        assert!(!is_shut_down(&strangers_peer), "the copy is still open");
+        // SAFETY: the number belongs to the copy, which no other value owns.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+        assert!(is_shut_down(&strangers_peer));
     }
 
     #[test]

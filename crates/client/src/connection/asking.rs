@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, OpenMode, Request};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::socket::{self, Received};
+use crossdock_os::socket::{self, OwnSocket, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
@@ -239,7 +239,7 @@ impl Connection {
     }
 
     /// Waits for one message of this connection and hands it to the thread that asked. Only the reader calls this.
-    pub(super) fn read_message(&self, socket: &OwnedFd, generation: u64, slice: Deadline) {
+    pub(super) fn read_message(&self, socket: &OwnSocket, generation: u64, slice: Deadline) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         // The answer has rarely arrived at this point. So the thread waits first; an immediate read would usually find
         // nothing and waste a system call.
@@ -367,7 +367,7 @@ impl State {
     /// Gives up this connection. The watching thread notices the end of the connection and connects again.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take() {
-            socket::shut_down(&*socket);
+            socket.shut_down();
         }
     }
 

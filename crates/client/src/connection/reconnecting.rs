@@ -1,12 +1,11 @@
 //! Restores a connection that broke.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, MAX_MESSAGE};
-use crossdock_os::socket::{self, Received};
+use crossdock_os::socket::{self, OwnSocket, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, ReaderTurn, State};
@@ -148,7 +147,7 @@ impl Connection {
             state.not_given_back = state.open_list.offers().into();
             state.incarnation = incarnation;
         }
-        let socket = Arc::new(socket);
+        let socket = Arc::new(OwnSocket::new(socket));
         while state.offer_some(&socket) {
             drop(state);
             if !self.is_answered(&socket, deadline.at_most(MOMENT)) {
@@ -181,7 +180,7 @@ impl Connection {
     /// descriptors that the daemon has lost, and those in `given_up`, which were sent again although no thread waits
     /// for their answers. This thread reads the answers itself, because perhaps no other thread reads from the
     /// connection for a long time. A request that is never answered is sent again on the next connection.
-    fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
+    fn await_offered(&self, socket: &OwnSocket, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
             let unanswered = !state.offered.is_empty() || !state.given_up.is_empty();
@@ -217,7 +216,7 @@ impl Connection {
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
     /// whether an answer came before the deadline. An error counts as an answer, too: another member may have offered
     /// the same descriptor first.
-    fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
+    fn is_answered(&self, socket: &OwnSocket, deadline: Deadline) -> bool {
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {
             match socket::receive(socket, &mut buffer) {
@@ -245,7 +244,7 @@ impl State {
 
     /// Sends requests of `not_given_back`. Returns whether requests are left; these must wait until the daemon has
     /// answered some of those that were sent.
-    fn offer_some(&mut self, socket: &OwnedFd) -> bool {
+    fn offer_some(&mut self, socket: &OwnSocket) -> bool {
         while self.offered.len() < UNANSWERED {
             let Some(offer) = self.not_given_back.pop_front() else { return false };
             // If this process has closed the object meanwhile, it has no descriptor to offer.

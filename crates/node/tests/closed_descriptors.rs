@@ -1,0 +1,104 @@
+//! Tests that a session does no harm in a program that closes all descriptors, as `closefrom` does, or that lowers its
+//! limit of descriptors. Each test lets a helper process do this.
+
+mod support;
+
+use std::fs::File;
+use std::io::Seek;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crossdock_client::{ConnectOptions, Session};
+use crossdock_os::testing::{close_all_descriptors, processor_time, until_within};
+use support::{Daemon, kill};
+
+/// Runs the helper test `part` in another process of this test program.
+fn run_helper(part: &str) {
+    let daemon = Daemon::start();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", part, "--ignored", "--nocapture"]).stdout(Stdio::null());
+    program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).env("CROSSDOCK_TEST_BROKER", daemon.broker().to_string());
+    assert!(program.status().unwrap().success());
+    daemon.stop();
+}
+
+fn connect() -> Option<Session> {
+    let socket = std::env::var_os("CROSSDOCK_TEST_SOCKET")?;
+    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), ..Default::default() }).unwrap())
+}
+
+/// The program's own files, which get the numbers of the descriptors that the program has closed.
+fn open_own_files() -> Vec<(File, u64)> {
+    let files = (0..40).map(|_| tempfile::tempfile().unwrap());
+    files.map(|file| (file.metadata().unwrap().ino(), file)).map(|(inode, file)| (file, inode)).collect()
+}
+
+fn check_own_files(files: Vec<(File, u64)>) {
+    for (mut file, inode) in files {
+        let now = file.metadata().expect("the file is open");
+        assert_eq!((now.ino(), now.len(), file.stream_position().unwrap()), (inode, 0, 0));
+    }
+}
+
+/// Checks that this process uses hardly any CPU time while it does nothing.
+fn check_that_no_thread_spins() {
+    let before = processor_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time() - before;
+    assert!(used < Duration::from_millis(100), "the process used {used:?} of CPU time in a second");
+}
+
+#[test]
+fn a_session_touches_no_file_of_a_program_that_has_closed_all_descriptors() {
+    run_helper("helper_opens_its_own_files");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_opens_its_own_files() {
+    let Some(session) = connect() else { return };
+    close_all_descriptors();
+    let files = open_own_files();
+    // The second report is left to the watching thread, so the call wakes this thread.
+    session.progress(1, 3).unwrap();
+    session.progress(2, 3).unwrap();
+    session.close().unwrap();
+    check_own_files(files);
+}
+
+#[test]
+fn no_thread_spins_in_a_program_that_has_closed_all_descriptors_when_the_broker_dies() {
+    run_helper("helper_loses_its_broker");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_loses_its_broker() {
+    let Some(session) = connect() else { return };
+    close_all_descriptors();
+    let broker: u32 = std::env::var("CROSSDOCK_TEST_BROKER").unwrap().parse().unwrap();
+    kill(broker, "KILL");
+    session.list().unwrap();
+    check_that_no_thread_spins();
+    session.close().unwrap();
+}
+
+#[test]
+fn a_session_that_is_made_after_all_descriptors_were_closed_is_watched() {
+    run_helper("helper_connects_again");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_connects_again() {
+    let Some(first) = connect() else { return };
+    close_all_descriptors();
+    let second = connect().unwrap();
+    let told = || second.list().unwrap().members.iter().find(|m| m.id == second.member()).and_then(|m| m.progress);
+    second.progress(1, 3).unwrap();
+    second.progress(2, 3).unwrap();
+    until_within(Duration::from_secs(20), "the watching thread sends the second report", || told() == Some((2, 3)));
+    second.close().unwrap();
+    first.close().unwrap();
+}
