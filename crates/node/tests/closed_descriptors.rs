@@ -10,8 +10,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crossdock_client::{ConnectOptions, Session};
+use crossdock_layout::Status;
 use crossdock_os::testing::{close_all_descriptors, processor_time, until_within};
-use support::{Daemon, kill};
+use rustix::process::{Resource, Rlimit};
+use support::{Daemon, kill, set_limit};
 
 /// Runs the helper test `part` in another process of this test program.
 fn run_helper(part: &str) {
@@ -41,10 +43,20 @@ fn check_own_files(files: Vec<(File, u64)>) {
     }
 }
 
-/// Checks that this process uses hardly any CPU time while it does nothing.
-fn check_that_no_thread_spins() {
+fn broker() -> u32 {
+    std::env::var("CROSSDOCK_TEST_BROKER").unwrap().parse().unwrap()
+}
+
+/// Sets this process's limit of descriptors, and returns the limit before.
+fn limit_descriptors(limit: Option<u64>) -> Option<u64> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    set_limit(std::process::id(), Rlimit { current: limit, maximum }).current
+}
+
+/// Checks that this process uses hardly any CPU time while this thread does `meanwhile`, which takes a second.
+fn check_that_no_thread_spins(meanwhile: impl FnOnce()) {
     let before = processor_time();
-    std::thread::sleep(Duration::from_secs(1));
+    meanwhile();
     let used = processor_time() - before;
     assert!(used < Duration::from_millis(100), "the process used {used:?} of CPU time in a second");
 }
@@ -77,10 +89,9 @@ fn no_thread_spins_in_a_program_that_has_closed_all_descriptors_when_the_broker_
 fn helper_loses_its_broker() {
     let Some(session) = connect() else { return };
     close_all_descriptors();
-    let broker: u32 = std::env::var("CROSSDOCK_TEST_BROKER").unwrap().parse().unwrap();
-    kill(broker, "KILL");
+    kill(broker(), "KILL");
     session.list().unwrap();
-    check_that_no_thread_spins();
+    check_that_no_thread_spins(|| std::thread::sleep(Duration::from_secs(1)));
     session.close().unwrap();
 }
 
@@ -101,4 +112,43 @@ fn helper_connects_again() {
     until_within(Duration::from_secs(20), "the watching thread sends the second report", || told() == Some((2, 3)));
     second.close().unwrap();
     first.close().unwrap();
+}
+
+#[test]
+fn no_thread_spins_in_a_program_that_may_open_no_more_descriptors() {
+    run_helper("helper_lowers_its_limit");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_lowers_its_limit() {
+    let Some(session) = connect() else { return };
+    let before = limit_descriptors(Some(1));
+    // The second report wakes the watching thread, which then polls more descriptors than the limit allows.
+    session.progress(1, 3).unwrap();
+    session.progress(2, 3).unwrap();
+    check_that_no_thread_spins(|| std::thread::sleep(Duration::from_secs(1)));
+    limit_descriptors(before);
+    session.close().unwrap();
+}
+
+#[test]
+fn a_call_does_not_spin_in_a_program_that_may_poll_no_descriptor() {
+    run_helper("helper_waits_without_poll");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_waits_without_poll() {
+    let Some(socket) = std::env::var_os("CROSSDOCK_TEST_SOCKET") else { return };
+    let timeout = Duration::from_secs(1);
+    let session =
+        Session::connect(&ConnectOptions { socket: Some(socket.into()), timeout, ..Default::default() }).unwrap();
+    kill(broker(), "STOP");
+    let before = limit_descriptors(Some(0));
+    check_that_no_thread_spins(|| assert_eq!(session.list().unwrap_err().status, Status::TimedOut));
+    limit_descriptors(before);
+    kill(broker(), "CONT");
+    session.list().unwrap();
+    session.close().unwrap();
 }

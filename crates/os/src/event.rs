@@ -11,6 +11,12 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::time::Duration;
 
+/// The pause of [`wait_for_ends`] if the kernel refuses to wait. `poll` fails for good if the program has lowered its limit
+/// of descriptors below the number of the polled descriptors, as a sandbox does.
+const REFUSED: Duration = Duration::from_millis(50);
+/// The pause of [`wait_readable_or_pause`] in the same case.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Makes an eventfd, a counter that can be polled. Reads of it do not block.
 pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
@@ -75,7 +81,8 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
 }
 
 /// Sleeps until the bell rings or one of its ends is closed, until a socket has lost its peer, or until the deadline
-/// passes. Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
+/// passes. Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep. If the
+/// kernel refuses to wait, the call only pauses for a moment.
 pub fn wait_for_ends(bell: Option<&Bell>, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
     let mut watched: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::empty())).collect();
@@ -83,7 +90,10 @@ pub fn wait_for_ends(bell: Option<&Bell>, sockets: &[BorrowedFd<'_>], deadline: 
     let left = deadline.left();
     let timeout =
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-    if sys::event::poll(&mut watched, Some(&timeout)).is_err() {
+    if let Err(errno) = sys::event::poll(&mut watched, Some(&timeout)) {
+        if errno != Errno::INTR {
+            std::thread::sleep(left.min(REFUSED));
+        }
         return vec![false; sockets.len()];
     }
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -167,6 +177,15 @@ fn flags(also_write: bool) -> epoll::EventFlags {
 /// Waits until `fd` is readable or the deadline passes. Gives `true` if it is readable.
 pub fn wait_readable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::IN, deadline)
+}
+
+/// Works like [`wait_readable`], for a caller that looks at the descriptor again and again. If the kernel refuses to
+/// wait, the call pauses for a moment and gives `true`, so that the caller looks at the descriptor and does not spin.
+pub fn wait_readable_or_pause(fd: impl AsFd, deadline: Deadline) -> bool {
+    wait_readable(fd, deadline).unwrap_or_else(|_| {
+        std::thread::sleep(deadline.left().min(LOOK));
+        true
+    })
 }
 
 /// Waits until `fd` is writable or the deadline passes. Gives `true` if it is writable.

@@ -243,7 +243,7 @@ impl Connection {
         let mut buffer = [0; MAX_MESSAGE + 1];
         // The answer has rarely arrived at this point. So the thread waits first; an immediate read would usually find
         // nothing and waste a system call.
-        if !event::wait_readable(socket, slice).unwrap_or(true) {
+        if !event::wait_readable_or_pause(socket, slice) {
             return;
         }
         // Gives up the reserved places in the descriptor table, because the descriptors of this message need them now.

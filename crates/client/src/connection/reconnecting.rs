@@ -224,7 +224,7 @@ impl Connection {
                     let answer = Answer::decode(&buffer[..length], fds.len());
                     return answer.is_ok_and(|(number, answer)| self.lock().take_answer_to_offer(number, &answer));
                 }
-                Ok(None) if !deadline.passed() => drop(event::wait_readable(socket, deadline)),
+                Ok(None) if !deadline.passed() => drop(event::wait_readable_or_pause(socket, deadline)),
                 _ => return false,
             }
         }
