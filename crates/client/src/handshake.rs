@@ -208,6 +208,9 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
 /// Checks that the process at the other end may be the daemon that gave this session its member id: it belongs to the
 /// same user, to this process's user or to root. After the daemon's end, a process of another user may listen at the
 /// path. Such a process must not get the session's token, its member id and its memory.
+///
+/// In a user namespace that does not map the daemon's user, this check is void: there the kernel gives the same overflow
+/// id for the daemon's user and for every other user that the namespace does not map.
 fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result::Result<(), HelloFailure> {
     let user = socket::peer_user(socket).map_err(|error| refusal(path, &error))?;
     if [0, server, crossdock_os::child::user()].contains(&user) {
@@ -221,9 +224,9 @@ fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result
 /// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom
 /// the daemon belongs.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
-    let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
-    if peer.uid != 0 && peer.uid != crossdock_os::child::user() {
-        let text = format!("the daemon at {} is user {}'s; name another socket", path.display(), peer.uid);
+    let user = socket::peer_user(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
+    if user != 0 && user != crossdock_os::child::user() {
+        let text = format!("the daemon at {} is user {user}'s; name another socket", path.display());
         return Err(Error::new(Status::Denied, text));
     }
     Ok(())

@@ -191,15 +191,13 @@ impl Drop for OwnSocket {
     }
 }
 
-/// Asks the kernel which process is at the other end.
+/// Asks the kernel which process is at the other end. The call also works if that process has no id in this process's
+/// PID namespace, as the daemon has none in a container.
+///
+/// In a user namespace that does not map the peer's user, the kernel gives the overflow id (65534 by default) instead of
+/// the user's id. Then the answer does not say to which user the peer belongs.
 pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
-    let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;
-    Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
-}
-
-/// Asks the kernel to which user the process at the other end belongs. Unlike [`peer`], this also works if that process
-/// has no id in this process's PID namespace, as the daemon has none in a container.
-pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
+    // `rustix` takes the process id for a number other than 0, so this function asks the kernel itself.
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes one `ucred`, whose size is given.
@@ -212,7 +210,15 @@ pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
             &raw mut size,
         )
     };
-    if answer == 0 { Ok(found.uid) } else { Err(OsError::last("SO_PEERCRED", "a connection")) }
+    if answer != 0 {
+        return Err(OsError::last("SO_PEERCRED", "a connection"));
+    }
+    Ok(Peer { pid: found.pid, uid: found.uid, gid: found.gid })
+}
+
+/// Asks the kernel to which user the process at the other end belongs, as [`peer`] does.
+pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
+    peer(socket).map(|peer| peer.uid)
 }
 
 /// Opens a pidfd of the process at the other end. The pidfd refers to that process even if its process id is used
@@ -386,6 +392,30 @@ mod tests {
     fn the_kernel_names_the_peer() {
         let (one, _other) = pair().unwrap();
         assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
+    }
+
+    #[test]
+    fn a_peer_without_an_id_in_this_pid_namespace_has_the_process_id_zero() {
+        const NO_NAMESPACES: i32 = 77;
+        let in_fork = |body: &dyn Fn() -> i32| {
+            let child = crate::child::fork_beside_threads(body).unwrap();
+            match crate::child::ended(child, true).unwrap() {
+                Some(crate::child::ExitStatus::Code(code)) => code,
+                other => panic!("the child ended with {other:?}"),
+            }
+        };
+        let (one, _other) = pair().unwrap();
+        let code = in_fork(&|| {
+            // SAFETY: the call touches no memory. It only moves this process and its next children into new namespaces.
+            if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } != 0 {
+                return NO_NAMESPACES;
+            }
+            in_fork(&|| i32::from(peer(&one).map(|peer| peer.pid) != Ok(0)))
+        });
+        if code == NO_NAMESPACES {
+            return crate::testing::skip("pid-namespaces");
+        }
+        assert_eq!(code, 0, "the process id of the peer is not 0");
     }
 
     /// Sends a message with more descriptors than [`send`] allows.
