@@ -226,6 +226,7 @@ impl Session {
     /// descriptor is no listening socket. `DENIED` if this session connected through a task's endpoint. `NO_SPACE` if
     /// there are too many grants.
     pub fn make_endpoint(&self, workflow: &str, task: &str, listener: OwnedFd, grants: &[Grant]) -> Result<()> {
+        self.shared.connection.check_process()?;
         check_name("workflow", workflow)?;
         check_name("task", task)?;
         for grant in grants {

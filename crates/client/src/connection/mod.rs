@@ -18,6 +18,8 @@ mod open_list;
 mod progress;
 mod reconnecting;
 mod room;
+#[cfg(test)]
+mod testing;
 mod watching;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -113,7 +113,9 @@ impl Connection {
 
     /// Forgets an endpoint that is not used, because the call that made it failed.
     pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+        if self.is_ours() {
+            self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+        }
     }
 
     /// Remembers a series that this session publishes, so that its pool can be given to a new daemon that does not have
@@ -387,4 +389,39 @@ impl OpenList {
 /// Tells whether this member owns the item and is the only member that has it open.
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crossdock_os::child::{self, ExitStatus, Signal};
+    use crossdock_os::{Deadline, event};
+
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_a_lock_of_its_parent_to_forget_an_endpoint() {
+        let (connection, _daemon) = testing::connect();
+        let listener = Arc::new(event::eventfd().unwrap());
+        // The child inherits the lock as another thread of the parent holds it. No thread of the child gives it back.
+        let held = connection.lock();
+        let forked = child::fork_beside_threads(|| {
+            connection.forget_endpoint(&listener);
+            0
+        });
+        drop(held);
+        let (child, deadline) = (forked.unwrap(), Deadline::after(Duration::from_secs(20)));
+        let mut ended = None;
+        while ended.is_none() && !deadline.passed() {
+            std::thread::sleep(Duration::from_millis(1));
+            ended = child::ended(child, false).unwrap();
+        }
+        if ended.is_none() {
+            child::signal(child, Signal::KILL).unwrap();
+            child::ended(child, true).unwrap();
+        }
+        assert_eq!(ended, Some(ExitStatus::Code(0)), "the child hangs");
+    }
 }
