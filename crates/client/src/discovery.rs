@@ -102,7 +102,7 @@ pub(crate) fn greet_until(path: &Path, who: &ClientIdentity, deadline: Deadline,
     let passes = |failure: &HelloFailure| match failure {
         HelloFailure::NotListening(_) => starting,
         HelloFailure::Ended(_) => true,
-        HelloFailure::NoRoom(_) | HelloFailure::Final(_) => false,
+        HelloFailure::Foreign(_) | HelloFailure::NoRoom(_) | HelloFailure::Final(_) => false,
     };
     greet_again(path, who, deadline, passes).map_err(HelloFailure::into_error)
 }

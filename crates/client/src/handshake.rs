@@ -47,6 +47,9 @@ pub(crate) struct Welcome {
 pub(crate) enum HelloFailure {
     /// No daemon listens at this path at present. Another attempt may succeed.
     NotListening(Error),
+    /// A process of another user listens in the place of the daemon that gave this session its member id. Another
+    /// attempt may succeed.
+    Foreign(Error),
     /// The daemon ended the connection before it answered. It may be restarting.
     Ended(Error),
     /// This process or the daemon has no descriptor or memory left. Another attempt may succeed.
@@ -58,7 +61,11 @@ pub(crate) enum HelloFailure {
 impl HelloFailure {
     pub fn into_error(self) -> Error {
         match self {
-            Self::NotListening(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
+            Self::NotListening(error)
+            | Self::Foreign(error)
+            | Self::Ended(error)
+            | Self::NoRoom(error)
+            | Self::Final(error) => error,
         }
     }
 }
@@ -218,7 +225,7 @@ fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result
     }
     let at = path.display();
     let text = format!("a process of user {user} listens at {at} instead of user {server}'s daemon");
-    Err(HelloFailure::NotListening(Error::new(Status::Disconnected, text)))
+    Err(HelloFailure::Foreign(Error::new(Status::Disconnected, text)))
 }
 
 /// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom

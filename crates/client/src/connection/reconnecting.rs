@@ -102,7 +102,7 @@ impl Connection {
                 state.over = Some(error.during("the connection was lost and cannot be made again"));
                 ConnectAttempt::Done
             }
-            HelloFailure::NoRoom(error) => {
+            HelloFailure::NoRoom(error) | HelloFailure::Foreign(error) => {
                 state.trouble = Some(error);
                 ConnectAttempt::NotYet(false)
             }
