@@ -517,8 +517,9 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
 #[cfg(test)]
 mod tests {
 
-    use crossdock_layout::wire::{ItemLevel, OnDeath};
+    use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath, Party};
 
+    use super::super::testing;
     use super::*;
 
     /// The state of a session that has just connected again.
@@ -565,6 +566,78 @@ mod tests {
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);
+    }
+
+    /// Lets a thread give up its item 5, and then its request 7 to transfer this item, whose answer has not come. Tells
+    /// which requests the daemon has got after `answers` were read, and which request has the item open.
+    fn after_given_up_transfer(answers: Vec<(u64, Answer)>) -> (Vec<Request>, Option<u64>) {
+        let (connection, daemon) = testing::connect();
+        let item = SegmentId(5);
+        let pending = |request, opening| Pending {
+            request: Request::Item(request),
+            descriptors: Vec::new(),
+            wait: None,
+            sent_on: 1,
+            answer: None,
+            lasts: false,
+            opening,
+            wants: 0,
+        };
+        let mut state = connection.lock();
+        state.open_list.take(Some(6), &given(item), None);
+        state.given_up.insert(7, pending(ItemRequest::Transfer { item, to: Party::task("b") }, Some(6)));
+        let access = ItemRequest::Access { wait_ms: 0, read: false, keys: vec!["x".into()] };
+        state.pending.insert(8, pending(access, None));
+        drop(state);
+        connection.release_opening(item, Some(6));
+        assert_eq!(testing::requests(&daemon), [], "the answer to the transfer decides");
+        let mut state = connection.lock();
+        for (number, answer) in answers {
+            connection.hand_out(&mut state, number, answer, Vec::new());
+        }
+        (testing::requests(&daemon), state.open_list.opening_of(item))
+    }
+
+    fn given(item: SegmentId) -> Answer {
+        Answer::Item(ItemGiven {
+            item,
+            file: SegmentId(9),
+            size: 4096,
+            level: ItemLevel::Verified,
+            on_death: OnDeath::Keep,
+            writable: true,
+            created: false,
+            words: [0; 2],
+            creator: 0,
+            key: "x".into(),
+        })
+    }
+
+    #[test]
+    fn a_call_that_gave_up_a_transfer_does_not_close_the_item_for_another_thread_that_got_it_back() {
+        let item = SegmentId(5);
+        let answers = vec![(7, Answer::Done { value: 0 }), (8, given(item))];
+        assert_eq!(after_given_up_transfer(answers), (vec![], Some(8)));
+    }
+
+    #[test]
+    fn an_item_whose_transfer_was_given_up_is_closed_after_the_transfer_has_failed() {
+        let failed = || Answer::Failed { status: Status::NotFound, text: String::new() };
+        let released = Request::Item(ItemRequest::Release { item: SegmentId(5) });
+        assert_eq!(after_given_up_transfer(vec![(7, failed()), (8, failed())]), (vec![released], None));
+    }
+
+    #[test]
+    fn an_item_whose_transfer_was_given_up_is_not_in_the_list_for_a_new_daemon() {
+        let (connection, _daemon) = testing::connect();
+        let mut state = connection.lock();
+        state.open_list.take(Some(6), &given(SegmentId(5)), None);
+        state.open_list.close_later(SegmentId(5));
+        state.untold.clear();
+        state.tell_open();
+        let held = |request: &Request| matches!(request, Request::Item(ItemRequest::Hold { item }) if item.0 == 5);
+        assert!(!state.untold.iter().any(|(_, request)| held(request)));
+        assert_eq!(state.open_list.opening_of(SegmentId(5)), None);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use crossdock_core::liveness::LivenessDescriptors;
 use crossdock_layout::liveness::{LIVENESS_MAGIC, LivenessTable};
 
+use crossdock_layout::wire::{MAX_MESSAGE, Request};
 use crossdock_layout::{LAYOUT_VERSION, MemberId};
 use crossdock_os::roll::Roll;
-use crossdock_os::socket;
+use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, memfd};
 
 use super::Connection;
@@ -42,4 +43,14 @@ pub(super) fn connect() -> (Arc<Connection>, OwnedFd) {
     let (task, workflow) = (None, None);
     let who = ClientIdentity { token: [1; 16], member, rank: 0, task, workflow, visitor: false, server: None };
     (Connection::new(path, false, who, welcome).unwrap(), daemon)
+}
+
+/// The requests that have arrived at the daemon's end.
+pub(super) fn requests(daemon: &OwnedFd) -> Vec<Request> {
+    let mut buffer = [0; MAX_MESSAGE + 1];
+    let mut found = Vec::new();
+    while let Ok(Some(Received::Message(length, fds))) = socket::receive(daemon, &mut buffer) {
+        found.push(Request::decode(&buffer[..length], fds.len()).unwrap().1);
+    }
+    found
 }
