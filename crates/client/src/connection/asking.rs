@@ -289,6 +289,7 @@ impl Connection {
                 Ok(copy) => {
                     let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
                     state.open_list.take(opened_by, &answer, copy);
+                    state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
                     pending.answer = Some((answer, descriptors));
                 }
                 Err(_) => state.hand_out_without_descriptors(number, &answer),
@@ -566,6 +567,32 @@ mod tests {
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);
+    }
+
+    #[test]
+    fn what_a_session_has_made_is_offered_to_the_next_daemon_although_the_asking_thread_has_not_gone_on() {
+        let (connection, _daemon) = testing::connect();
+        let publish = Request::Publish { size: 1, reserved: 0, attribute: 0, observers: 1, name: "s".into() };
+        let endpoint = Request::MakeEndpoint { workflow: "w".into(), task: "t".into(), grants: Vec::new() };
+        let mut state = connection.lock();
+        for (number, request) in [(7, publish), (8, endpoint)] {
+            let pending = Pending {
+                request,
+                descriptors: vec![Arc::new(event::eventfd().unwrap())],
+                wait: None,
+                sent_on: 1,
+                answer: None,
+                lasts: false,
+                opening: None,
+                wants: 0,
+            };
+            state.pending.insert(number, pending);
+            connection.hand_out(&mut state, number, Answer::Done { value: 70 + number }, Vec::new());
+        }
+        let offers = [Request::Listen { endpoint: 78 }, Request::Offer { segment: SegmentId(77) }];
+        assert_eq!(state.open_list.offers(), offers);
+        assert!(offers.iter().all(|offer| state.open_list.descriptor_of(offer).is_some()));
+        assert_eq!(state.open_list.count(crossdock_layout::wire::SegmentKind::Series), 1);
     }
 
     /// Lets a thread give up its item 5, and then its request 7 to transfer this item, whose answer has not come. Tells

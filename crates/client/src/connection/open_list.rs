@@ -122,12 +122,6 @@ impl Connection {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Remembers an endpoint that this session made, so that it can be given to a new daemon that does not know it.
-    pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
-        self.watch();
-    }
-
     /// Forgets an endpoint that is not used, because the call that made it failed.
     pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
         if self.is_ours() {
@@ -135,15 +129,10 @@ impl Connection {
         }
     }
 
-    /// Remembers a series that this session publishes, so that its pool can be given to a new daemon that does not have
-    /// it. Also notes that this process has the series' pool open. Fails if another thread has closed the session
-    /// meanwhile.
-    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
-        let mut state = self.lock();
-        state.check_open()?;
-        state.open_list.add_segment(segment, SegmentKind::Series, None);
-        state.open_list.offered.insert(segment, PublishedPool { pool, pages: Vec::new() });
-        drop(state);
+    /// Checks that the session can keep what it has just made, a series or an endpoint. The reader has entered it in the
+    /// list already. Fails if another thread has closed the session meanwhile.
+    pub(crate) fn keep_made(&self) -> Result<()> {
+        self.lock().check_open()?;
         self.watch();
         Ok(())
     }
@@ -355,6 +344,25 @@ impl OpenList {
             }
             Answer::Item(given) => {
                 self.add_segment(given.file, SegmentKind::Item, copy);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes in this list the series or the endpoint that the daemon has made for a request, so that its descriptor can
+    /// be given to a new daemon that does not have it. The reader notes it at once: the connection may be lost before
+    /// the asking thread goes on, and the next daemon removes what is not in the list.
+    pub(super) fn take_made(&mut self, request: &Request, descriptors: &[Arc<OwnedFd>], answer: &Answer) {
+        let (Answer::Done { value }, Some(sent)) = (answer, descriptors.first()) else { return };
+        match request {
+            Request::Publish { .. } => {
+                let segment = SegmentId(*value);
+                self.add_segment(segment, SegmentKind::Series, None);
+                self.offered.insert(segment, PublishedPool { pool: sent.clone(), pages: Vec::new() });
+            }
+            Request::MakeEndpoint { workflow, .. } => {
+                let (number, workflow, listener) = (*value, workflow.clone(), sent.clone());
+                self.endpoints.push(Endpoint { number, workflow, listener });
             }
             _ => {}
         }
