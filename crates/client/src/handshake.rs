@@ -12,7 +12,10 @@ use std::io::ErrorKind;
 
 use crossdock_core::liveness::LivenessDescriptors;
 
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
+
+/// While a call waits for the answer to a hello, it checks after each pause of this length whether it was interrupted.
+const INTERRUPT: Duration = Duration::from_millis(100);
 
 /// What a session says about itself in its hello: the secret token that proves which session it is, its member id,
 /// rank, task and workflow.
@@ -121,8 +124,9 @@ pub(crate) fn greet(
             Ok(Some(Received::End)) | Err(_) => return Err(HelloFailure::Ended(ended())),
             Ok(None) => {}
         }
-        match event::wait_readable(&socket, deadline) {
+        match event::wait_readable(&socket, deadline.at_most(INTERRUPT)) {
             Ok(true) => {}
+            Ok(false) if !deadline.passed() && !interrupt::is_interrupted() => {}
             Ok(false) => return Err(HelloFailure::Final(late(path))),
             Err(error) => return Err(refusal(path, &error)),
         }

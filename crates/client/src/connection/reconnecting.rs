@@ -22,6 +22,10 @@ const RESTART_AFTER: Duration = Duration::from_millis(200);
 const START_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_START_PAUSE: Duration = Duration::from_secs(10);
 
+/// The longest time of one attempt to connect, and of one attempt to start the private daemon. A call may wait for hours,
+/// and a daemon that is stuck must not keep the call from the next attempt.
+const ATTEMPT: Duration = Duration::from_secs(15);
+
 /// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
 /// daemon hangs up if its answers do not fit into the socket.
 const UNANSWERED: usize = 64;
@@ -43,7 +47,7 @@ impl Connection {
         let mut start_pause = START_PAUSE;
         let mut pause = Duration::from_micros(100);
         loop {
-            let unheard = match self.try_once(deadline) {
+            let unheard = match self.try_once(deadline.at_most(ATTEMPT)) {
                 ConnectAttempt::Done => return,
                 ConnectAttempt::NotYet(unheard) => unheard && start_due.passed(),
             };
@@ -56,7 +60,7 @@ impl Connection {
                 }
                 drop(state);
                 if self.private {
-                    let _ = discovery::start(&self.path, deadline);
+                    let _ = discovery::start(&self.path, deadline.at_most(ATTEMPT));
                     start_due = Deadline::after(start_pause);
                     start_pause = (start_pause * 2).min(LONGEST_START_PAUSE);
                 }
