@@ -141,7 +141,7 @@ fn run(mut starter: Command, deadline: Deadline) -> Result<()> {
         let text = format!(
             "no node daemon is running and none could be started with '{}': {why}; install the crossdock command, or \
              set CROSSDOCK_COMMAND to it",
-            starter.get_program().display()
+            starter.get_program().to_string_lossy()
         );
         Error::new(Status::NotFound, text)
     };

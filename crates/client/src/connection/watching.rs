@@ -239,9 +239,7 @@ impl Connection {
 
     /// If the program has closed the descriptor of the connection, handles this as the end of the connection.
     fn check_socket(&self) {
-        if let Some((socket, generation)) = self.socket_of()
-            && !socket.is_ours()
-        {
+        if let Some((_, generation)) = self.socket_of().filter(|(socket, _)| !socket.is_ours()) {
             self.broke(generation);
         }
     }
