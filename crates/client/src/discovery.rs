@@ -8,7 +8,7 @@ use crossdock_layout::Status;
 use crossdock_os::{Deadline, child, file, spawn};
 
 use crate::handshake::{self, ClientIdentity, HelloFailure, Welcome};
-use crate::{ConnectOptions, Error, Result};
+use crate::{ConnectOptions, Error, Result, interrupt};
 
 /// The path at which a process in a container finds its task's endpoint.
 const IN_CONTAINER: &str = "/run/crossdock/endpoint.sock";
@@ -102,7 +102,7 @@ pub(crate) fn greet_until(path: &Path, who: &ClientIdentity, deadline: Deadline,
     let passes = |failure: &HelloFailure| match failure {
         HelloFailure::NotListening(_) => starting,
         HelloFailure::Ended(_) => true,
-        HelloFailure::NoRoom(_) | HelloFailure::Final(_) => false,
+        HelloFailure::Foreign(_) | HelloFailure::NoRoom(_) | HelloFailure::Final(_) => false,
     };
     greet_again(path, who, deadline, passes).map_err(HelloFailure::into_error)
 }
@@ -128,19 +128,24 @@ fn greet_again(
 /// Starts a private daemon that listens at `path`. If two programs start a daemon at the same time, a lock lets only
 /// one of the two daemons run.
 pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
-    let command = command();
-    let mut starter = Command::new(&command);
+    let mut starter = Command::new(command());
     starter.args(["serve", "--private", "--detach", "--socket"]).arg(path);
     starter.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+    run(starter, deadline)
+}
+
+/// Runs a command that starts a daemon, and waits for the end of the command.
+fn run(mut starter: Command, deadline: Deadline) -> Result<()> {
+    let started = spawn::start(&mut starter);
     let failed = |why: String| {
         let text = format!(
             "no node daemon is running and none could be started with '{}': {why}; install the crossdock command, or \
              set CROSSDOCK_COMMAND to it",
-            command.display()
+            starter.get_program().to_string_lossy()
         );
         Error::new(Status::NotFound, text)
     };
-    let mut started = spawn::start(&mut starter).map_err(|error| failed(error.to_string()))?;
+    let mut started = started.map_err(|error| failed(error.to_string()))?;
     // The command ends when the daemon serves or has failed to start; a daemon that serves continues in the background.
     // The outcome of the command is not checked: the daemon may have failed only because another program has started a
     // daemon first. The caller connects in any case, and so finds out whether a daemon runs.
@@ -148,10 +153,12 @@ pub(crate) fn start(path: &Path, deadline: Deadline) -> Result<()> {
     // In a program that ignores SIGCHLD, or that reaps all of its children, `try_wait` fails with ECHILD after the
     // command has ended. So an error counts as an end.
     while matches!(started.try_wait(), Ok(None)) {
-        if deadline.passed() {
+        let interrupted = interrupt::is_interrupted();
+        if deadline.passed() || interrupted {
             let _ = started.kill();
             let _ = started.wait();
-            return Err(failed("it did not come up in time".into()));
+            let why = if interrupted { "the program's call was interrupted" } else { "it did not come up in time" };
+            return Err(failed(why.into()));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(5));
@@ -248,19 +255,36 @@ mod tests {
                 event::wait_readable(&listener, deadline).unwrap();
             }
         });
-        let who = ClientIdentity {
-            token: [1; 16],
-            member: MemberId::NONE,
-            rank: 0,
-            task: None,
-            workflow: None,
-            visitor: false,
-            server: None,
-        };
-        let greeted = greet_restarting(&path, &who, deadline);
+        let greeted = greet_restarting(&path, &stranger(), deadline);
         first.join().unwrap();
         std::fs::remove_file(&path).ok();
         assert!(matches!(greeted, Err(HelloFailure::NotListening(_))), "{greeted:?}");
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_a_command_that_starts_a_daemon() {
+        let (mut command, deadline) = (Command::new("sleep"), Deadline::after(Duration::from_secs(60)));
+        command.arg("60");
+        let error = interrupt::interruptible(|| true, || run(command, deadline)).unwrap_err();
+        assert!(!deadline.passed(), "the call waited for the command");
+        assert!(error.to_string().contains("interrupted"), "{error}");
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_the_answer_to_a_hello() {
+        let path = std::env::temp_dir().join(format!("crossdock-silent-{}.sock", std::process::id()));
+        let _listener = socket::listen(&path).unwrap();
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let greeted = interrupt::interruptible(|| true, || handshake::greet(&path, &stranger(), deadline));
+        std::fs::remove_file(&path).unwrap();
+        assert!(!deadline.passed(), "the call waited for the answer");
+        let Err(HelloFailure::Final(error)) = greeted else { panic!("{greeted:?}") };
+        assert_eq!(error.status, Status::TimedOut);
+    }
+
+    fn stranger() -> ClientIdentity {
+        let (task, workflow, member) = (None, None, MemberId::NONE);
+        ClientIdentity { token: [1; 16], member, rank: 0, task, workflow, visitor: false, server: None }
     }
 
     #[test]

@@ -12,7 +12,10 @@ use std::io::ErrorKind;
 
 use crossdock_core::liveness::LivenessDescriptors;
 
-use crate::{Error, Result};
+use crate::{Error, Result, interrupt};
+
+/// While a call waits for the answer to a hello, it checks after each pause of this length whether it was interrupted.
+const INTERRUPT: Duration = Duration::from_millis(100);
 
 /// What a session says about itself in its hello: the secret token that proves which session it is, its member id,
 /// rank, task and workflow.
@@ -47,6 +50,9 @@ pub(crate) struct Welcome {
 pub(crate) enum HelloFailure {
     /// No daemon listens at this path at present. Another attempt may succeed.
     NotListening(Error),
+    /// A process of another user listens in the place of the daemon that gave this session its member id. Another
+    /// attempt may succeed.
+    Foreign(Error),
     /// The daemon ended the connection before it answered. It may be restarting.
     Ended(Error),
     /// This process or the daemon has no descriptor or memory left. Another attempt may succeed.
@@ -58,7 +64,11 @@ pub(crate) enum HelloFailure {
 impl HelloFailure {
     pub fn into_error(self) -> Error {
         match self {
-            Self::NotListening(error) | Self::Ended(error) | Self::NoRoom(error) | Self::Final(error) => error,
+            Self::NotListening(error)
+            | Self::Foreign(error)
+            | Self::Ended(error)
+            | Self::NoRoom(error)
+            | Self::Final(error) => error,
         }
     }
 }
@@ -114,8 +124,9 @@ pub(crate) fn greet(
             Ok(Some(Received::End)) | Err(_) => return Err(HelloFailure::Ended(ended())),
             Ok(None) => {}
         }
-        match event::wait_readable(&socket, deadline) {
+        match event::wait_readable(&socket, deadline.at_most(INTERRUPT)) {
             Ok(true) => {}
+            Ok(false) if !deadline.passed() && !interrupt::is_interrupted() => {}
             Ok(false) => return Err(HelloFailure::Final(late(path))),
             Err(error) => return Err(refusal(path, &error)),
         }
@@ -208,6 +219,9 @@ fn refusal(path: &Path, error: &OsError) -> HelloFailure {
 /// Checks that the process at the other end may be the daemon that gave this session its member id: it belongs to the
 /// same user, to this process's user or to root. After the daemon's end, a process of another user may listen at the
 /// path. Such a process must not get the session's token, its member id and its memory.
+///
+/// In a user namespace that does not map the daemon's user, this check is void: there the kernel gives the same overflow
+/// id for the daemon's user and for every other user that the namespace does not map.
 fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result::Result<(), HelloFailure> {
     let user = socket::peer_user(socket).map_err(|error| refusal(path, &error))?;
     if [0, server, crossdock_os::child::user()].contains(&user) {
@@ -215,15 +229,16 @@ fn check_same_server(socket: impl AsFd, path: &Path, server: u32) -> std::result
     }
     let at = path.display();
     let text = format!("a process of user {user} listens at {at} instead of user {server}'s daemon");
-    Err(HelloFailure::NotListening(Error::new(Status::Disconnected, text)))
+    Err(HelloFailure::Foreign(Error::new(Status::Disconnected, text)))
 }
 
 /// Checks that the daemon belongs to this user or to root. Callers skip this check if the path alone guarantees to whom
-/// the daemon belongs.
+/// the daemon belongs. In a user namespace that maps neither this process's user nor the daemon's user, the check is
+/// void, because the kernel then gives the overflow id for both.
 pub(crate) fn check_server(socket: impl AsFd, path: &Path) -> Result<()> {
-    let peer = socket::peer(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
-    if peer.uid != 0 && peer.uid != crossdock_os::child::user() {
-        let text = format!("the daemon at {} is user {}'s; name another socket", path.display(), peer.uid);
+    let user = socket::peer_user(socket).map_err(|e| Error::new(Status::System, e.to_string()))?;
+    if user != 0 && user != crossdock_os::child::user() {
+        let text = format!("the daemon at {} is user {user}'s; name another socket", path.display());
         return Err(Error::new(Status::Denied, text));
     }
     Ok(())

@@ -226,6 +226,7 @@ impl Session {
     /// descriptor is no listening socket. `DENIED` if this session connected through a task's endpoint. `NO_SPACE` if
     /// there are too many grants.
     pub fn make_endpoint(&self, workflow: &str, task: &str, listener: OwnedFd, grants: &[Grant]) -> Result<()> {
+        self.shared.connection.check_process()?;
         check_name("workflow", workflow)?;
         check_name("task", task)?;
         for grant in grants {
@@ -250,11 +251,11 @@ impl Session {
         let mut parts = grants.chunks(GRANTS_PER_MESSAGE);
         let first = parts.next().unwrap_or_default().to_vec();
         let (workflow, task) = (workflow.to_owned(), task.to_owned());
-        let request = Request::MakeEndpoint { workflow: workflow.clone(), task, grants: first };
+        let request = Request::MakeEndpoint { workflow, task, grants: first };
         let connection = &self.shared.connection;
         let answer = connection.ask(request, Some(listener.clone()), None, self.deadline())?;
         let Answer::Done { value: endpoint } = answer.0 else { return Err(unexpected()) };
-        connection.keep_endpoint(endpoint, workflow, listener.clone());
+        connection.keep_made()?;
         for part in parts {
             self.ask(Request::AddGrants { endpoint, grants: part.to_vec() })?;
         }

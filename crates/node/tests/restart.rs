@@ -443,7 +443,9 @@ fn a_process_of_another_user_in_the_place_of_a_lost_daemon_gets_no_hello() {
     program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).uid(ANOTHER).gid(ANOTHER);
     let mut impostor = program.stdout(std::process::Stdio::null()).spawn().unwrap();
     until("the other user's process listens", || daemon.socket().exists());
-    assert_eq!(session.list().unwrap_err().status, Status::Disconnected);
+    let error = session.list().unwrap_err();
+    assert_eq!(error.status, Status::Disconnected);
+    assert!(error.to_string().contains(&format!("a process of user {ANOTHER} listens at")), "{error}");
     assert!(impostor.wait().unwrap().success(), "the other user's process got a hello");
     std::fs::remove_file(daemon.socket()).unwrap();
     allow(0o700);

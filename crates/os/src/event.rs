@@ -1,5 +1,6 @@
 //! Descriptors for events: eventfd, timerfd, signalfd, and epoll over all of them.
 
+use crate::bell::Bell;
 use crate::deadline::Deadline;
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
@@ -10,18 +11,25 @@ use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use std::time::Duration;
 
+/// The pause of [`wait_for_ends`] if the kernel refuses to wait. `poll` fails for good if the program has lowered its limit
+/// of descriptors below the number of the polled descriptors, as a sandbox does.
+const REFUSED: Duration = Duration::from_millis(50);
+/// The pause of [`wait_readable_or_pause`] in the same case.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// Makes an eventfd, a counter that can be polled. Reads of it do not block.
 pub fn eventfd() -> OsResult<OwnedFd> {
     sys::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("eventfd", || "a counter".into())
 }
 
-/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. For
-/// a descriptor that is not an eventfd, the call does no harm.
+/// Makes an eventfd readable. It does nothing if the counter is full, because then the eventfd is readable already. The
+/// caller must know that the descriptor is an eventfd: into an ordinary file, the call would write eight bytes. If the
+/// program may have closed the descriptor, the caller needs a [`Bell`](crate::bell::Bell) instead.
 pub fn signal(fd: impl AsFd) {
     let _ = sys::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Makes an eventfd or timerfd unreadable again.
+/// Makes an eventfd or timerfd unreadable again. The caller must know that the descriptor is one of these.
 pub fn clear(fd: impl AsFd) {
     let _ = sys::io::read(fd, &mut [0u8; 8]);
 }
@@ -72,17 +80,20 @@ pub fn next_signal(fd: impl AsFd) -> Option<i32> {
     }
 }
 
-/// Sleeps until the eventfd `bell` is readable, until a socket has lost its peer, or until the deadline passes. Gives
-/// for each socket whether its peer is gone. Readable data on a socket does not end the sleep.
-pub fn wait_for_ends(bell: impl AsFd, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
+/// Sleeps until the bell rings or one of its ends is closed, until a socket has lost its peer, or until the deadline
+/// passes. Gives for each socket whether its peer is gone. Readable data on a socket does not end the sleep. If the
+/// kernel refuses to wait, the call only pauses for a moment.
+pub fn wait_for_ends(bell: Option<&Bell>, sockets: &[BorrowedFd<'_>], deadline: Deadline) -> Vec<bool> {
     use rustix::event::{PollFd, PollFlags};
-    let bell = bell.as_fd();
     let mut watched: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::empty())).collect();
-    watched.push(PollFd::new(&bell, PollFlags::IN));
+    watched.extend(bell.map(|bell| PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)));
     let left = deadline.left();
     let timeout =
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-    if sys::event::poll(&mut watched, Some(&timeout)).is_err() {
+    if let Err(errno) = sys::event::poll(&mut watched, Some(&timeout)) {
+        if errno != Errno::INTR {
+            std::thread::sleep(left.min(REFUSED));
+        }
         return vec![false; sockets.len()];
     }
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
@@ -166,6 +177,15 @@ fn flags(also_write: bool) -> epoll::EventFlags {
 /// Waits until `fd` is readable or the deadline passes. Gives `true` if it is readable.
 pub fn wait_readable(fd: impl AsFd, deadline: Deadline) -> OsResult<bool> {
     wait_for(fd, rustix::event::PollFlags::IN, deadline)
+}
+
+/// Works like [`wait_readable`], for a caller that looks at the descriptor again and again. If the kernel refuses to
+/// wait, the call pauses for a moment and gives `true`, so that the caller looks at the descriptor and does not spin.
+pub fn wait_readable_or_pause(fd: impl AsFd, deadline: Deadline) -> bool {
+    wait_readable(fd, deadline).unwrap_or_else(|_| {
+        std::thread::sleep(deadline.left().min(LOOK));
+        true
+    })
 }
 
 /// Waits until `fd` is writable or the deadline passes. Gives `true` if it is writable.

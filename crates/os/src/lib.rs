@@ -4,6 +4,7 @@
 //! error names the system call and its object. Every descriptor is close-on-exec. The module `sys` lets tests make any
 //! call fail.
 
+pub mod bell;
 pub mod calls;
 pub mod cgroup;
 pub mod child;

@@ -31,6 +31,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::mount::OpenTreeFlags;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -134,7 +135,9 @@ impl Drop for RollLock {
 /// Asks the kernel which members have left the roll.
 #[derive(Debug)]
 pub struct RollReader {
-    fd: OwnedFd,
+    fd: ManuallyDrop<OwnedFd>,
+    /// The device and the inode of the file that `fd` led to at first; `None` if the kernel did not say.
+    file: Option<(u64, u64)>,
     /// The number of this reader's process. Its byte is locked, through another open file description, by this process
     /// or by a process that lives at least as long as this process.
     own: u64,
@@ -145,7 +148,8 @@ impl RollReader {
     /// [`RollLock`] must keep the byte of this number locked as long as the reader is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
-        Self { fd, own }
+        let file = file::identity(fd.as_raw_fd()).ok();
+        Self { fd: ManuallyDrop::new(fd), file, own }
     }
 
     /// Tells whether it is proved that the holder of this number is dead. `false` means that the holder is alive, or
@@ -164,10 +168,16 @@ impl RollReader {
     pub fn sees_own_lock(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
     }
+}
 
-    /// Forgets the descriptor without closing it, because its number may belong to another file by now.
-    pub fn disown(self) {
-        std::mem::forget(self.fd);
+impl Drop for RollReader {
+    fn drop(&mut self) {
+        // The program may have closed the descriptor, and its number may belong to another file now. That file stays
+        // open.
+        if file::identity(self.fd.as_raw_fd()).ok() == self.file {
+            // SAFETY: the descriptor is dropped only here, and the value is not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
+        }
     }
 }
 

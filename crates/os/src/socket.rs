@@ -143,15 +143,61 @@ pub fn shut_down(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }
 
-/// Asks the kernel which process is at the other end.
-pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
-    let found = rustix::net::sockopt::socket_peercred(socket).context("SO_PEERCRED", || "a connection".into())?;
-    Ok(Peer { pid: found.pid.as_raw_nonzero().get(), uid: found.uid.as_raw(), gid: found.gid.as_raw() })
+/// A socket whose descriptor the program may close without our knowledge, for example by `closefrom`. The number of the
+/// descriptor may then belong to another file of the program. The value remembers the cookie by which the kernel
+/// identifies the socket. So it can prove that the descriptor still leads to the socket, before it shuts down or closes
+/// what has this number.
+#[derive(Debug)]
+pub struct OwnSocket {
+    fd: std::mem::ManuallyDrop<OwnedFd>,
+    /// `None` if this kernel gives no cookies. Then nothing can be proved, and the descriptor counts as ours.
+    cookie: Option<u64>,
 }
 
-/// Asks the kernel to which user the process at the other end belongs. Unlike [`peer`], this also works if that process
-/// has no id in this process's PID namespace, as the daemon has none in a container.
-pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
+impl OwnSocket {
+    /// Takes over a socket that was made just now.
+    #[must_use]
+    pub fn new(fd: OwnedFd) -> Self {
+        let cookie = rustix::net::sockopt::socket_cookie(&fd).ok();
+        Self { fd: std::mem::ManuallyDrop::new(fd), cookie }
+    }
+
+    /// Tells whether the descriptor still leads to this socket. The answer costs one system call.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.cookie.is_none() || rustix::net::sockopt::socket_cookie(&*self.fd).ok() == self.cookie
+    }
+
+    /// Ends the connection as [`shut_down`] does, unless the descriptor leads to another file.
+    pub fn shut_down(&self) {
+        if self.is_ours() {
+            shut_down(&*self.fd);
+        }
+    }
+}
+
+impl AsFd for OwnSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for OwnSocket {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: the descriptor is dropped only here, and the value is not used afterwards.
+            unsafe { std::mem::ManuallyDrop::drop(&mut self.fd) };
+        }
+    }
+}
+
+/// Asks the kernel which process is at the other end. The call also works if that process has no id in this process's
+/// PID namespace, as the daemon has none in a container.
+///
+/// In a user namespace that does not map the peer's user, the kernel gives the overflow id (65534 by default) instead of
+/// the user's id. Then the answer does not say to which user the peer belongs.
+pub fn peer(socket: impl AsFd) -> OsResult<Peer> {
+    // `rustix` takes the process id for a number other than 0, so this function asks the kernel itself.
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the kernel writes one `ucred`, whose size is given.
@@ -164,7 +210,15 @@ pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
             &raw mut size,
         )
     };
-    if answer == 0 { Ok(found.uid) } else { Err(OsError::last("SO_PEERCRED", "a connection")) }
+    if answer != 0 {
+        return Err(OsError::last("SO_PEERCRED", "a connection"));
+    }
+    Ok(Peer { pid: found.pid, uid: found.uid, gid: found.gid })
+}
+
+/// Asks the kernel to which user the process at the other end belongs, as [`peer`] does.
+pub fn peer_user(socket: impl AsFd) -> OsResult<u32> {
+    peer(socket).map(|peer| peer.uid)
 }
 
 /// Opens a pidfd of the process at the other end. The pidfd refers to that process even if its process id is used
@@ -313,9 +367,55 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_knows_whether_its_descriptor_was_closed_and_leaves_the_file_that_has_the_number_now() {
+        let (one, other) = pair().unwrap();
+        let one = OwnSocket::new(one);
+        assert!(one.is_ours());
+        let (stranger, strangers_peer) = pair().unwrap();
+        // The descriptor leads to another socket now, as if the program had closed it and opened its own socket.
+        // SAFETY: the call replaces what the number leads to; both descriptors are open.
+        assert!(unsafe { libc::dup2(stranger.as_raw_fd(), one.as_fd().as_raw_fd()) } >= 0);
+        assert!(matches!(receive(&other, &mut [0; 64]).unwrap(), Some(Received::End)));
+        assert!(!one.is_ours());
+        one.shut_down();
+        let number = one.as_fd().as_raw_fd();
+        drop(one);
+        assert!(!is_shut_down(&strangers_peer));
+        drop(stranger);
+        assert!(!is_shut_down(&strangers_peer), "the copy is still open");
+        // SAFETY: the number belongs to the copy, which no other value owns.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+        assert!(is_shut_down(&strangers_peer));
+    }
+
+    #[test]
     fn the_kernel_names_the_peer() {
         let (one, _other) = pair().unwrap();
         assert_eq!(peer(&one).unwrap().pid, std::process::id() as i32);
+    }
+
+    #[test]
+    fn a_peer_without_an_id_in_this_pid_namespace_has_the_process_id_zero() {
+        const NO_NAMESPACES: i32 = 77;
+        let in_fork = |body: &dyn Fn() -> i32| {
+            let child = crate::child::fork_beside_threads(body).unwrap();
+            match crate::child::ended(child, true).unwrap() {
+                Some(crate::child::ExitStatus::Code(code)) => code,
+                other => panic!("the child ended with {other:?}"),
+            }
+        };
+        let (one, _other) = pair().unwrap();
+        let code = in_fork(&|| {
+            // SAFETY: the call touches no memory. It only moves this process and its next children into new namespaces.
+            if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } != 0 {
+                return NO_NAMESPACES;
+            }
+            in_fork(&|| i32::from(peer(&one).map(|peer| peer.pid) != Ok(0)))
+        });
+        if code == NO_NAMESPACES {
+            return crate::testing::skip("pid-namespaces");
+        }
+        assert_eq!(code, 0, "the process id of the peer is not 0");
     }
 
     /// Sends a message with more descriptors than [`send`] allows.

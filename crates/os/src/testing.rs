@@ -35,6 +35,20 @@ pub fn until_within(limit: Duration, what: &str, mut holds: impl FnMut() -> bool
     }
 }
 
+/// Closes all descriptors of this process except the standard streams, as a program does with `closefrom(3)`.
+pub fn close_all_descriptors() {
+    // SAFETY: the numbers of the closed descriptors may be given out again, which is what the tests are about. The
+    // standard library reports a descriptor that was closed twice; nothing worse can happen.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+}
+
+/// The CPU time that all threads of this process have used.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
+}
+
 /// Runs `target` with each input that is kept for the fuzz target `name`.
 ///
 /// # Panics

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, OpenMode, Request};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::socket::{self, Received};
+use crossdock_os::socket::{self, OwnSocket, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, State, room};
@@ -239,11 +239,11 @@ impl Connection {
     }
 
     /// Waits for one message of this connection and hands it to the thread that asked. Only the reader calls this.
-    pub(super) fn read_message(&self, socket: &OwnedFd, generation: u64, slice: Deadline) {
+    pub(super) fn read_message(&self, socket: &OwnSocket, generation: u64, slice: Deadline) {
         let mut buffer = [0; MAX_MESSAGE + 1];
         // The answer has rarely arrived at this point. So the thread waits first; an immediate read would usually find
         // nothing and waste a system call.
-        if !event::wait_readable(socket, slice).unwrap_or(true) {
+        if !event::wait_readable_or_pause(socket, slice) {
             return;
         }
         // Gives up the reserved places in the descriptor table, because the descriptors of this message need them now.
@@ -289,6 +289,7 @@ impl Connection {
                 Ok(copy) => {
                     let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
                     state.open_list.take(opened_by, &answer, copy);
+                    state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
                     pending.answer = Some((answer, descriptors));
                 }
                 Err(_) => state.hand_out_without_descriptors(number, &answer),
@@ -367,7 +368,7 @@ impl State {
     /// Gives up this connection. The watching thread notices the end of the connection and connects again.
     pub(super) fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take() {
-            socket::shut_down(&*socket);
+            socket.shut_down();
         }
     }
 
@@ -517,8 +518,9 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
 #[cfg(test)]
 mod tests {
 
-    use crossdock_layout::wire::{ItemLevel, OnDeath};
+    use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath, Party};
 
+    use super::super::testing;
     use super::*;
 
     /// The state of a session that has just connected again.
@@ -565,6 +567,104 @@ mod tests {
         assert_eq!(numbers_after(&[(3, create("x"))]), [3, 7]);
         let destroy = Request::Item(ItemRequest::Destroy { item: SegmentId(9) });
         assert_eq!(numbers_after(&[(3, create("z")), (4, destroy)]), [3]);
+    }
+
+    #[test]
+    fn what_a_session_has_made_is_offered_to_the_next_daemon_although_the_asking_thread_has_not_gone_on() {
+        let (connection, _daemon) = testing::connect();
+        let publish = Request::Publish { size: 1, reserved: 0, attribute: 0, observers: 1, name: "s".into() };
+        let endpoint = Request::MakeEndpoint { workflow: "w".into(), task: "t".into(), grants: Vec::new() };
+        let mut state = connection.lock();
+        for (number, request) in [(7, publish), (8, endpoint)] {
+            let pending = Pending {
+                request,
+                descriptors: vec![Arc::new(event::eventfd().unwrap())],
+                wait: None,
+                sent_on: 1,
+                answer: None,
+                lasts: false,
+                opening: None,
+                wants: 0,
+            };
+            state.pending.insert(number, pending);
+            connection.hand_out(&mut state, number, Answer::Done { value: 70 + number }, Vec::new());
+        }
+        let offers = [Request::Listen { endpoint: 78 }, Request::Offer { segment: SegmentId(77) }];
+        assert_eq!(state.open_list.offers(), offers);
+        assert!(offers.iter().all(|offer| state.open_list.descriptor_of(offer).is_some()));
+        assert_eq!(state.open_list.count(crossdock_layout::wire::SegmentKind::Series), 1);
+    }
+
+    /// Lets a thread give up its item 5, and then its request 7 to transfer this item, whose answer has not come. Tells
+    /// which requests the daemon has got after `answers` were read, and which request has the item open.
+    fn after_given_up_transfer(answers: Vec<(u64, Answer)>) -> (Vec<Request>, Option<u64>) {
+        let (connection, daemon) = testing::connect();
+        let item = SegmentId(5);
+        let pending = |request, opening| Pending {
+            request: Request::Item(request),
+            descriptors: Vec::new(),
+            wait: None,
+            sent_on: 1,
+            answer: None,
+            lasts: false,
+            opening,
+            wants: 0,
+        };
+        let mut state = connection.lock();
+        state.open_list.take(Some(6), &given(item), None);
+        state.given_up.insert(7, pending(ItemRequest::Transfer { item, to: Party::task("b") }, Some(6)));
+        let access = ItemRequest::Access { wait_ms: 0, read: false, keys: vec!["x".into()] };
+        state.pending.insert(8, pending(access, None));
+        drop(state);
+        connection.release_opening(item, Some(6));
+        assert_eq!(testing::requests(&daemon), [], "the answer to the transfer decides");
+        let mut state = connection.lock();
+        for (number, answer) in answers {
+            connection.hand_out(&mut state, number, answer, Vec::new());
+        }
+        (testing::requests(&daemon), state.open_list.opening_of(item))
+    }
+
+    fn given(item: SegmentId) -> Answer {
+        Answer::Item(ItemGiven {
+            item,
+            file: SegmentId(9),
+            size: 4096,
+            level: ItemLevel::Verified,
+            on_death: OnDeath::Keep,
+            writable: true,
+            created: false,
+            words: [0; 2],
+            creator: 0,
+            key: "x".into(),
+        })
+    }
+
+    #[test]
+    fn a_call_that_gave_up_a_transfer_does_not_close_the_item_for_another_thread_that_got_it_back() {
+        let item = SegmentId(5);
+        let answers = vec![(7, Answer::Done { value: 0 }), (8, given(item))];
+        assert_eq!(after_given_up_transfer(answers), (vec![], Some(8)));
+    }
+
+    #[test]
+    fn an_item_whose_transfer_was_given_up_is_closed_after_the_transfer_has_failed() {
+        let failed = || Answer::Failed { status: Status::NotFound, text: String::new() };
+        let released = Request::Item(ItemRequest::Release { item: SegmentId(5) });
+        assert_eq!(after_given_up_transfer(vec![(7, failed()), (8, failed())]), (vec![released], None));
+    }
+
+    #[test]
+    fn an_item_whose_transfer_was_given_up_is_not_in_the_list_for_a_new_daemon() {
+        let (connection, _daemon) = testing::connect();
+        let mut state = connection.lock();
+        state.open_list.take(Some(6), &given(SegmentId(5)), None);
+        state.open_list.close_later(SegmentId(5));
+        state.untold.clear();
+        state.tell_open();
+        let held = |request: &Request| matches!(request, Request::Item(ItemRequest::Hold { item }) if item.0 == 5);
+        assert!(!state.untold.iter().any(|(_, request)| held(request)));
+        assert_eq!(state.open_list.opening_of(SegmentId(5)), None);
     }
 
     #[test]

@@ -18,6 +18,8 @@ mod open_list;
 mod progress;
 mod reconnecting;
 mod room;
+#[cfg(test)]
+mod testing;
 mod watching;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +32,8 @@ use std::time::Duration;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::Status;
 use crossdock_layout::wire::Request;
-use crossdock_os::{Deadline, fork, socket};
+use crossdock_os::socket::{self, OwnSocket};
+use crossdock_os::{Deadline, fork};
 
 pub(crate) use self::asking::Answered;
 pub(crate) use self::leaving::StillOpen;
@@ -42,7 +45,7 @@ use crate::handshake::{ClientIdentity, Welcome};
 use crate::{Error, Reason, Result};
 
 struct State {
-    socket: Option<Arc<OwnedFd>>,
+    socket: Option<Arc<OwnSocket>>,
     /// The number of the present connection. It grows with each reconnection.
     generation: u64,
     next: u64,
@@ -110,7 +113,7 @@ pub(crate) struct Connection {
 
 impl State {
     /// The state of a session that has connected for the first time and has made no request.
-    fn new(socket: Option<Arc<OwnedFd>>, incarnation: u64) -> Self {
+    fn new(socket: Option<Arc<OwnSocket>>, incarnation: u64) -> Self {
         Self {
             socket,
             generation: 1,
@@ -151,7 +154,7 @@ impl Connection {
         who.member = welcome.member;
         let server = socket::peer_user(&welcome.socket);
         who.server = Some(server.map_err(|error| Error::new(Status::System, error.to_string()))?);
-        let state = State::new(Some(Arc::new(welcome.socket)), welcome.incarnation);
+        let state = State::new(Some(Arc::new(OwnSocket::new(welcome.socket))), welcome.incarnation);
         Ok(Arc::new_cyclic(|this| Self {
             path,
             private,

@@ -20,12 +20,22 @@ pub(super) struct OpenList {
     segments: BTreeMap<SegmentId, OpenSegmentCount>,
     /// The series that this session publishes.
     offered: BTreeMap<SegmentId, PublishedPool>,
-    /// The items that this member has open as their owner, each with the number of the request that opened it. An item
-    /// that was transferred can come back before the transferring thread goes on. The number tells this thread whether
-    /// the item is still open because of its own request.
-    items: BTreeMap<SegmentId, u64>,
+    /// The items that this member has open as their owner.
+    items: BTreeMap<SegmentId, OpenItem>,
     /// The endpoints that this session made.
     endpoints: Vec<Endpoint>,
+}
+
+/// An item that this member has open as its owner.
+struct OpenItem {
+    /// The number of the request that opened the item. An item that was transferred can come back before the
+    /// transferring thread goes on. The number tells this thread whether the item is still open because of its own
+    /// request.
+    opening: u64,
+    /// True if no thread of this process has the item any more, and a given-up request to transfer or destroy it is
+    /// unanswered. If the request has succeeded, the item may be open again because of a later request, whose answer
+    /// has not been read yet. So the daemon is told to close the item only after the request has failed.
+    closing: bool,
 }
 
 /// An endpoint that this session made.
@@ -68,12 +78,19 @@ impl Connection {
     }
 
     /// Works like `release_item`, for a call that has lost its item because a request failed. Does nothing if another
-    /// request has opened the item since `opening`.
+    /// request has opened the item since `opening`. If a given-up request may have ended this opening, the answer to
+    /// that request decides whether the daemon is told.
     pub(crate) fn release_opening(&self, item: SegmentId, opening: Option<u64>) {
         if self.is_ours() && opening.is_some() {
             self.tell_with(|state| {
-                if state.open_list.opening_of(item) == opening {
+                if state.open_list.opening_of(item) != opening {
+                    return;
+                }
+                let ends = opening.map(|opening| (item, opening));
+                if !state.given_up.values().any(|pending| pending.ends() == ends) {
                     state.release_item(item);
+                } else {
+                    state.open_list.close_later(item);
                 }
             });
         }
@@ -105,26 +122,17 @@ impl Connection {
         self.held.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Remembers an endpoint that this session made, so that it can be given to a new daemon that does not know it.
-    pub(crate) fn keep_endpoint(&self, number: u64, workflow: String, listener: Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.push(Endpoint { number, workflow, listener });
-        self.watch();
-    }
-
     /// Forgets an endpoint that is not used, because the call that made it failed.
     pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
-        self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+        if self.is_ours() {
+            self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+        }
     }
 
-    /// Remembers a series that this session publishes, so that its pool can be given to a new daemon that does not have
-    /// it. Also notes that this process has the series' pool open. Fails if another thread has closed the session
-    /// meanwhile.
-    pub(crate) fn keep_series(&self, segment: SegmentId, pool: Arc<OwnedFd>) -> Result<()> {
-        let mut state = self.lock();
-        state.check_open()?;
-        state.open_list.add_segment(segment, SegmentKind::Series, None);
-        state.open_list.offered.insert(segment, PublishedPool { pool, pages: Vec::new() });
-        drop(state);
+    /// Checks that the session can keep what it has just made, a series or an endpoint. The reader has entered it in the
+    /// list already. Fails if another thread has closed the session meanwhile.
+    pub(crate) fn keep_made(&self) -> Result<()> {
+        self.lock().check_open()?;
         self.watch();
         Ok(())
     }
@@ -180,12 +188,14 @@ impl State {
 
     /// If this answer says that an item was transferred or destroyed, notes that this member no longer has the item
     /// open. The reader does this in the order of the answers, because a later answer may give this member the same
-    /// item again.
+    /// item again. If the request has failed and no thread has the item any more, tells the daemon to close the item.
     pub(super) fn forget_item(&mut self, number: u64, answer: &Answer) {
         let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
         let Some((item, opening)) = pending.and_then(Pending::ends) else { return };
-        if matches!(answer, Answer::Done { .. }) && self.open_list.opening_of(item) == Some(opening) {
-            self.open_list.items.remove(&item);
+        match self.open_list.items.get(&item).filter(|open| open.opening == opening) {
+            Some(_) if matches!(answer, Answer::Done { .. }) => drop(self.open_list.items.remove(&item)),
+            Some(open) if open.closing => self.release_item(item),
+            _ => {}
         }
     }
 
@@ -253,6 +263,9 @@ impl State {
     /// requests that were sent on the former connection may have made items that are not in the list. All such requests
     /// are sent again before the list ends. The daemon then adds their items to the list, and does not close them.
     pub(super) fn tell_open(&mut self) {
+        // The answers that would decide about these items were lost with the former connection. An item that is not in
+        // the list is closed, if it is still this member's.
+        self.open_list.items.retain(|_, open| !open.closing);
         let OpenList { segments, items, .. } = &self.open_list;
         let segments = segments.iter().map(|(segment, open)| Request::Hold { segment: *segment, count: open.count });
         let items = items.keys().map(|item| ItemRequest::Hold { item: *item });
@@ -296,13 +309,20 @@ impl OpenList {
         self.segments.values().filter(|open| open.kind == kind).count()
     }
 
-    /// The number of items that this member has open as their owner. Cooperative items are not among them.
+    /// The number of items that this member has open as their owner and that the program may use. Cooperative items are not among them.
     pub(super) fn items(&self) -> usize {
-        self.items.len()
+        self.items.values().filter(|open| !open.closing).count()
+    }
+
+    /// Notes that no thread has this item any more, and that the answer to a given-up request decides what happens.
+    pub(super) fn close_later(&mut self, item: SegmentId) {
+        if let Some(open) = self.items.get_mut(&item) {
+            open.closing = true;
+        }
     }
 
     pub(super) fn opening_of(&self, item: SegmentId) -> Option<u64> {
-        self.items.get(&item).copied()
+        self.items.get(&item).map(|open| open.opening)
     }
 
     /// Notes in this list the segments, or the item, that the daemon has opened for this process and names in `answer`.
@@ -319,11 +339,30 @@ impl OpenList {
             }
             Answer::Item(given) if is_owned(given) => {
                 if let Some(number) = number {
-                    self.items.insert(given.item, number);
+                    self.items.insert(given.item, OpenItem { opening: number, closing: false });
                 }
             }
             Answer::Item(given) => {
                 self.add_segment(given.file, SegmentKind::Item, copy);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes in this list the series or the endpoint that the daemon has made for a request, so that its descriptor can
+    /// be given to a new daemon that does not have it. The reader notes it at once: the connection may be lost before
+    /// the asking thread goes on, and the next daemon removes what is not in the list.
+    pub(super) fn take_made(&mut self, request: &Request, descriptors: &[Arc<OwnedFd>], answer: &Answer) {
+        let (Answer::Done { value }, Some(sent)) = (answer, descriptors.first()) else { return };
+        match request {
+            Request::Publish { .. } => {
+                let segment = SegmentId(*value);
+                self.add_segment(segment, SegmentKind::Series, None);
+                self.offered.insert(segment, PublishedPool { pool: sent.clone(), pages: Vec::new() });
+            }
+            Request::MakeEndpoint { workflow, .. } => {
+                let (number, workflow, listener) = (*value, workflow.clone(), sent.clone());
+                self.endpoints.push(Endpoint { number, workflow, listener });
             }
             _ => {}
         }
@@ -387,4 +426,39 @@ impl OpenList {
 /// Tells whether this member owns the item and is the only member that has it open.
 fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crossdock_os::child::{self, ExitStatus, Signal};
+    use crossdock_os::{Deadline, event};
+
+    use super::super::testing;
+    use super::*;
+
+    #[test]
+    fn a_forked_child_does_not_wait_for_a_lock_of_its_parent_to_forget_an_endpoint() {
+        let (connection, _daemon) = testing::connect();
+        let listener = Arc::new(event::eventfd().unwrap());
+        // The child inherits the lock as another thread of the parent holds it. No thread of the child gives it back.
+        let held = connection.lock();
+        let forked = child::fork_beside_threads(|| {
+            connection.forget_endpoint(&listener);
+            0
+        });
+        drop(held);
+        let (child, deadline) = (forked.unwrap(), Deadline::after(Duration::from_secs(20)));
+        let mut ended = None;
+        while ended.is_none() && !deadline.passed() {
+            std::thread::sleep(Duration::from_millis(1));
+            ended = child::ended(child, false).unwrap();
+        }
+        if ended.is_none() {
+            child::signal(child, Signal::KILL).unwrap();
+            child::ended(child, true).unwrap();
+        }
+        assert_eq!(ended, Some(ExitStatus::Code(0)), "the child hangs");
+    }
 }

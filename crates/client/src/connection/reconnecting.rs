@@ -1,12 +1,11 @@
 //! Restores a connection that broke.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, MAX_MESSAGE};
-use crossdock_os::socket::{self, Received};
+use crossdock_os::socket::{self, OwnSocket, Received};
 use crossdock_os::{Deadline, event};
 
 use super::{Connection, ReaderTurn, State};
@@ -22,6 +21,10 @@ const RESTART_AFTER: Duration = Duration::from_millis(200);
 /// the last one.
 const START_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_START_PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest time of one attempt to connect, and of one attempt to start the private daemon. A call may wait for hours,
+/// and a daemon that is stuck must not keep the call from the next attempt.
+const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// The largest number of unanswered requests that offer lost descriptors to the daemon. There is a limit because the
 /// daemon hangs up if its answers do not fit into the socket.
@@ -44,7 +47,7 @@ impl Connection {
         let mut start_pause = START_PAUSE;
         let mut pause = Duration::from_micros(100);
         loop {
-            let unheard = match self.try_once(deadline) {
+            let unheard = match self.try_once(deadline.at_most(ATTEMPT)) {
                 ConnectAttempt::Done => return,
                 ConnectAttempt::NotYet(unheard) => unheard && start_due.passed(),
             };
@@ -57,7 +60,7 @@ impl Connection {
                 }
                 drop(state);
                 if self.private {
-                    let _ = discovery::start(&self.path, deadline);
+                    let _ = discovery::start(&self.path, deadline.at_most(ATTEMPT));
                     start_due = Deadline::after(start_pause);
                     start_pause = (start_pause * 2).min(LONGEST_START_PAUSE);
                 }
@@ -103,7 +106,7 @@ impl Connection {
                 state.over = Some(error.during("the connection was lost and cannot be made again"));
                 ConnectAttempt::Done
             }
-            HelloFailure::NoRoom(error) => {
+            HelloFailure::NoRoom(error) | HelloFailure::Foreign(error) => {
                 state.trouble = Some(error);
                 ConnectAttempt::NotYet(false)
             }
@@ -148,7 +151,7 @@ impl Connection {
             state.not_given_back = state.open_list.offers().into();
             state.incarnation = incarnation;
         }
-        let socket = Arc::new(socket);
+        let socket = Arc::new(OwnSocket::new(socket));
         while state.offer_some(&socket) {
             drop(state);
             if !self.is_answered(&socket, deadline.at_most(MOMENT)) {
@@ -181,7 +184,7 @@ impl Connection {
     /// descriptors that the daemon has lost, and those in `given_up`, which were sent again although no thread waits
     /// for their answers. This thread reads the answers itself, because perhaps no other thread reads from the
     /// connection for a long time. A request that is never answered is sent again on the next connection.
-    fn await_offered(&self, socket: &OwnedFd, generation: u64, deadline: Deadline) {
+    fn await_offered(&self, socket: &OwnSocket, generation: u64, deadline: Deadline) {
         let waits = || {
             let state = self.lock();
             let unanswered = !state.offered.is_empty() || !state.given_up.is_empty();
@@ -217,7 +220,7 @@ impl Connection {
     /// Waits for the answer to one of the requests in `offered`, on a connection that no other thread uses yet. Tells
     /// whether an answer came before the deadline. An error counts as an answer, too: another member may have offered
     /// the same descriptor first.
-    fn is_answered(&self, socket: &OwnedFd, deadline: Deadline) -> bool {
+    fn is_answered(&self, socket: &OwnSocket, deadline: Deadline) -> bool {
         let mut buffer = [0; MAX_MESSAGE + 1];
         loop {
             match socket::receive(socket, &mut buffer) {
@@ -225,7 +228,7 @@ impl Connection {
                     let answer = Answer::decode(&buffer[..length], fds.len());
                     return answer.is_ok_and(|(number, answer)| self.lock().take_answer_to_offer(number, &answer));
                 }
-                Ok(None) if !deadline.passed() => drop(event::wait_readable(socket, deadline)),
+                Ok(None) if !deadline.passed() => drop(event::wait_readable_or_pause(socket, deadline)),
                 _ => return false,
             }
         }
@@ -245,7 +248,7 @@ impl State {
 
     /// Sends requests of `not_given_back`. Returns whether requests are left; these must wait until the daemon has
     /// answered some of those that were sent.
-    fn offer_some(&mut self, socket: &OwnedFd) -> bool {
+    fn offer_some(&mut self, socket: &OwnSocket) -> bool {
         while self.offered.len() < UNANSWERED {
             let Some(offer) = self.not_given_back.pop_front() else { return false };
             // If this process has closed the object meanwhile, it has no descriptor to offer.

@@ -10,13 +10,19 @@
 //! signals. A forked child does not have this thread; the child's own sessions start another watching thread. If the
 //! thread cannot be started, the next request notices the end of the connection, and later calls try to start the
 //! thread.
+//!
+//! A program may close all of its descriptors, also those that it does not know (`closefrom`), and open its own files
+//! under the same numbers. This wakes the thread. Each time before the thread sleeps, it checks that its bell and the
+//! sockets of all sessions are still open. It makes a new bell, and connects the sessions again.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crossdock_os::bell::Bell;
 use crossdock_os::fork::PerProcess;
+use crossdock_os::socket::OwnSocket;
 use crossdock_os::{Deadline, child, event};
 
 use super::reconnecting::ConnectAttempt;
@@ -34,12 +40,19 @@ const ROOM: Duration = Duration::from_millis(20);
 /// The pause between two attempts to send the daemon a descriptor that it lost. The daemon refused the descriptor
 /// before because the daemon had no free place for it.
 const REFUSED: Duration = Duration::from_millis(100);
+/// The longest sleep. If a forked child still has the bell's descriptors when the program closes its own, nothing wakes
+/// the thread before this time.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The longest sleep while the process has no free descriptors for a bell.
+const WITHOUT_BELL: Duration = Duration::from_millis(100);
 const STACK: usize = 128 << 10;
 
 static WATCHER: PerProcess<Watcher> = PerProcess::new();
 
 struct Watcher {
-    wake: OwnedFd,
+    /// The present bell; `None` if the program has closed the last one and no other could be made. No other lock is
+    /// taken while this one is held.
+    wake: Mutex<Option<Arc<Bell>>>,
     known: Mutex<WatchList>,
 }
 
@@ -98,7 +111,7 @@ impl Connection {
     pub(super) fn wake_watcher(&self) {
         if self.watched.load(Ordering::Relaxed) {
             if let Some(watcher) = WATCHER.get() {
-                event::signal(&watcher.wake);
+                watcher.ring();
             }
         }
     }
@@ -107,7 +120,8 @@ impl Connection {
 /// Gives the watcher of this process, which the first call makes. `None` if the process has no free descriptor for the
 /// watcher.
 fn watcher() -> Option<&'static Watcher> {
-    WATCHER.get_or_make(|| Some(Watcher { wake: event::eventfd().ok()?, known: Mutex::default() }))
+    WATCHER
+        .get_or_make(|| Some(Watcher { wake: Mutex::new(Some(Arc::new(Bell::new().ok()?))), known: Mutex::default() }))
 }
 
 impl Watcher {
@@ -118,15 +132,31 @@ impl Watcher {
         }
         if known.running {
             known.sessions.push(session);
-            event::signal(&self.wake);
+            self.ring();
         }
         known.running
+    }
+
+    fn ring(&self) {
+        let bell = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(bell) = bell {
+            bell.ring();
+        }
+    }
+
+    /// Makes the bell silent and gives it. Makes another bell if the program has closed this one. Only the watching
+    /// thread calls this.
+    fn silent_bell(&self) -> Option<Arc<Bell>> {
+        let present = self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bell = present.filter(|bell| bell.silence()).or_else(|| Bell::new().ok().map(Arc::new));
+        self.wake.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&bell);
+        bell
     }
 
     fn run(&self) {
         let mut watched: Vec<WatchedSession> = Vec::new();
         loop {
-            event::clear(&self.wake);
+            let bell = self.silent_bell();
             {
                 let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
                 watched.extend(known.sessions.drain(..).map(|connection| WatchedSession {
@@ -140,13 +170,15 @@ impl Watcher {
                     return;
                 }
             }
+            watched.iter().filter_map(|session| session.connection.upgrade()).for_each(|c| c.check_socket());
             watched.iter_mut().for_each(WatchedSession::attend);
             let now = Instant::now();
             let due = watched.iter().filter_map(|session| session.due(now)).min();
-            let sleep = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(now));
+            let longest = if bell.is_some() { LONGEST } else { WITHOUT_BELL };
+            let sleep = due.map_or(longest, |due| due.saturating_duration_since(now)).min(longest);
             let sockets: Vec<_> = watched.iter().map(|s| s.connection.upgrade()?.socket_of()).collect();
             let open: Vec<_> = sockets.iter().flatten().map(|(socket, _)| socket.as_fd()).collect();
-            let ended = event::wait_for_ends(&self.wake, &open, Deadline::after(sleep));
+            let ended = event::wait_for_ends(bell.as_deref(), &open, Deadline::after(sleep));
             let present = watched.iter().zip(&sockets).filter_map(|(s, socket)| Some((s, socket.as_ref()?.1)));
             for ((session, generation), ended) in present.zip(ended) {
                 if let Some(connection) = session.connection.upgrade().filter(|_| ended) {
@@ -200,9 +232,16 @@ impl Connection {
     }
 
     /// Gives the socket of the present connection, with the connection's number.
-    fn socket_of(&self) -> Option<(Arc<OwnedFd>, u64)> {
+    fn socket_of(&self) -> Option<(Arc<OwnSocket>, u64)> {
         let state = self.lock();
         state.socket.clone().map(|socket| (socket, state.generation))
+    }
+
+    /// If the program has closed the descriptor of the connection, handles this as the end of the connection.
+    fn check_socket(&self) {
+        if let Some((_, generation)) = self.socket_of().filter(|(socket, _)| !socket.is_ours()) {
+            self.broke(generation);
+        }
     }
 
     /// Handles the end of a connection. If another thread is reading from the connection, that thread handles the end,

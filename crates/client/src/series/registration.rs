@@ -85,7 +85,7 @@ impl Session {
         let (answer, _) = connection.ask(request, Some(pool.clone()), None, self.deadline())?;
         let Answer::Done { value } = answer else { return Err(crate::session::unexpected()) };
         let segment = SegmentId(value);
-        connection.keep_series(segment, pool.clone())?;
+        connection.keep_made()?;
         Ok(PublisherRegistration { connection: connection.clone(), segment, over: AtomicBool::new(false) })
     }
 

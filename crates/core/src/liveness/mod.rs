@@ -156,9 +156,7 @@ impl Liveness {
     pub fn replace(&self, descriptors: LivenessDescriptors) -> OsResult<bool> {
         if !self.sees_own_lock() {
             let mut roll = self.roll.write().unwrap_or_else(PoisonError::into_inner);
-            // The old descriptor does not show this member's lock. The program may have closed the descriptor, and its
-            // number may belong to another file now. That file must not be closed here.
-            std::mem::replace(&mut *roll, RollReader::new(descriptors.roll, self.me.0)).disown();
+            *roll = RollReader::new(descriptors.roll, self.me.0);
         }
         self.table.replace(descriptors.table.as_fd(), Access::Read)?;
         Ok(self.table().is_valid())
