@@ -306,7 +306,7 @@ mod tests {
         let path = folder.path().join("f");
         std::fs::write(&path, [7; 10]).unwrap();
         let status_of = |options: &mut std::fs::OpenOptions| {
-            let bytes = Bytes::of(options.open(&path).unwrap().into(), 20);
+            let bytes = Bytes::of(options.open(&path).unwrap(), 20);
             bytes.bytes(0, 20, &mut Buffer::default()).unwrap_err().status
         };
         assert_eq!(status_of(std::fs::File::options().read(true)), Status::Corrupt);

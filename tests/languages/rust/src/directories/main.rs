@@ -117,5 +117,5 @@ fn fate(pid: i32, over: &AtomicBool) -> Phase {
     while !process::is_dead(&pidfd) && !over.load(Ordering::Acquire) {
         let _ = crossdock_os::event::wait_readable(&pidfd, Deadline::after(Duration::from_millis(100)));
     }
-    if process::state(&pidfd, pid) == ProcessState::Exited { Phase::Ended } else { Phase::Failed }
+    if process::state(&pidfd, pid).unwrap() == ProcessState::Exited { Phase::Ended } else { Phase::Failed }
 }
