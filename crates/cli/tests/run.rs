@@ -379,3 +379,40 @@ fn completions_and_help_are_there_for_every_command() {
         assert!(help.code == 0 && help.out.contains("Examples:"), "{command}: {}", help.out);
     }
 }
+
+/// A front cleans up after its supervisor was killed. It must do so also if nobody reads its standard error any more,
+/// and a write to it fails.
+#[test]
+fn a_front_whose_errors_nobody_reads_cleans_up_after_its_supervisor() {
+    let place = Place::new("workflow: w\ngrace: 1\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");
+    let mut child = place.start("process", &[]);
+    place.await_log("a", "ready");
+    let supervisor = place.supervisor(&child);
+    drop(child.stderr.take());
+    signal(supervisor, Signal::KILL);
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(137));
+    place.assert_nothing_left("process");
+}
+
+/// `crossdock doctor` starts a container with each engine. Another user has put links where a predictable folder of
+/// this process would lie.
+#[test]
+fn doctor_follows_no_link_of_another_user_in_the_folder_for_temporary_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new("");
+    let (shared, target) = (place.path().join("shared"), place.path().join("target"));
+    fs::create_dir(&shared).unwrap();
+    fs::create_dir(&target).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o700)).unwrap();
+    let script = "for n in 0 1 2 3 4 5; do mkdir -p $TMPDIR/crossdock-trial$$-$n/roots && \
+                  ln -s $TARGET $TMPDIR/crossdock-trial$$-$n/roots/example; done; exec \"$@\"";
+    let program = env!("CARGO_BIN_EXE_crossdock");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, "sh", program, "doctor"]).env("TMPDIR", &shared).env("TARGET", &target);
+    let output = command.env("CROSSDOCK_RUNS", place.path().join("runs")).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("process"), "{output:?}");
+    assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    assert!(!place.path().join("runs").exists(), "a trial left something");
+}

@@ -65,7 +65,7 @@ const PIECE_MOST: usize = 64 << 20;
 const PIECE_LEAST: usize = 256 << 10;
 /// A piece of a file that has not come from the other host within this time is asked for again.
 const PULL: Duration = Duration::from_secs(10);
-/// How often the bytes of a file are asked for before the file is given up.
+/// How often the bytes of a file that has become shorter are asked for before the file is given up.
 const TRIES: u32 = 3;
 
 /// A lane (a thread that carries out changes) ends after it had nothing to do for this time.
@@ -440,16 +440,18 @@ impl Fetcher {
                 // The file was removed before it could be fetched, or the other host's service was started anew. A
                 // later change reports which of the two happened.
                 Err(Failed::Bytes(error)) if matches!(error.status, Status::NotFound | Status::Closed) => return Ok(()),
-                // The other host could not open or read the file, for example because its descriptors are short.
-                Err(Failed::Bytes(error)) if error.status == Status::System && !is_late => {
-                    return Err(Postponed::Failure(error.to_string()));
-                }
-                Err(Failed::Bytes(error)) => {
+                // The file has become shorter on the other host, or that host sends what no host sends. This does not
+                // pass, and consumers hear of the producers' end only afterwards, so there are only a few attempts.
+                Err(Failed::Bytes(error)) if error.status == Status::Corrupt => {
                     tries += 1;
                     if tries >= TRIES {
                         break error.to_string();
                     }
                 }
+                Err(Failed::Bytes(error)) if is_late => break error.to_string(),
+                // The other host could not open, read or send the file, for example because its descriptors or its memory
+                // are short.
+                Err(Failed::Bytes(error)) => return Err(Postponed::Failure(error.to_string())),
                 Err(Failed::Here(why)) if is_late => break why,
                 Err(Failed::Here(why)) => return Err(Postponed::Failure(why)),
             }
@@ -946,8 +948,11 @@ mod tests {
         }
     }
 
-    /// The host `a`, which cannot open its file for some requests, because its descriptors are short.
-    struct ShortHost(AtomicU32);
+    /// The host `a`, which cannot open its file for some requests, for example because its descriptors are short.
+    struct ShortHost {
+        requests: AtomicU32,
+        status: Status,
+    }
 
     impl Serve for ShortHost {
         fn answer(&self, _: &Peer, _: u32, _: &[u8], _: Deadline) -> Result<Vec<u8>, Refusal> {
@@ -955,36 +960,48 @@ mod tests {
         }
 
         fn open(&self, _: &Peer, _: &SourceId) -> Result<Arc<dyn Source>, Refusal> {
-            if self.0.fetch_sub(1, Ordering::Relaxed) > 1 {
-                return Err(Refusal::new(Status::System, "too many open files"));
+            if self.requests.fetch_sub(1, Ordering::Relaxed) > 1 {
+                return Err(Refusal::new(self.status, "a call failed"));
             }
             Ok(Arc::new(vec![7; 1000]))
         }
     }
 
-    fn meet(host: &Consumer, refusals: u32) -> Server {
+    fn meet(host: &Consumer, refusals: u32, status: Status) -> Server {
         let accept = host.transports.listen("127.0.0.1:0").unwrap();
-        let (node, serve) = (Node { name: "a".into(), incarnation: 1 }, ShortHost(AtomicU32::new(refusals + 1)));
+        let node = Node { name: "a".into(), incarnation: 1 };
+        let serve = ShortHost { requests: AtomicU32::new(refusals + 1), status };
         let server = Server::start(accept, node, Arc::new(serve), LinkOptions::default()).unwrap();
         host.fetcher.hosts.learn("a", "frames", &Announcement::producing(1, server.address()));
         server
     }
 
     #[test]
-    fn a_file_comes_after_the_other_host_had_no_descriptor_for_it() {
-        let host = Consumer::new("short-host", 1000);
-        let _server = meet(&host, 2 * TRIES);
-        let tries = (1..).find(|_| host.tries()).unwrap();
-        assert!(host.has_file(), "after {tries} tries: {:?}", host.troubles());
-        assert!(matches!(&host.troubles()[..], [line] if line.contains("cannot be fetched from host a yet")));
+    fn a_file_comes_after_the_other_host_had_no_descriptor_or_memory_for_it() {
+        for status in [Status::System, Status::NoSpace] {
+            let host = Consumer::new("short-host", 1000);
+            let _server = meet(&host, 2 * TRIES, status);
+            let tries = (1..).find(|_| host.tries()).unwrap();
+            assert!(host.has_file(), "{status:?}, after {tries} tries: {:?}", host.troubles());
+            assert!(matches!(&host.troubles()[..], [line] if line.contains("cannot be fetched from host a yet")));
+        }
+    }
+
+    #[test]
+    fn a_file_that_has_become_shorter_is_given_up_after_a_few_attempts() {
+        let host = Consumer::new("shorter", 1000);
+        let _server = meet(&host, u32::MAX / 2, Status::Corrupt);
+        assert!(host.tries() && !host.has_file());
+        assert!(matches!(&host.troubles()[..], [line] if line.contains("d/f was not fetched from host a")));
     }
 
     #[test]
     fn a_file_that_cannot_be_fetched_is_given_up_when_its_time_is_over() {
         let mut host = Consumer::new("given-up", 1000);
         host.fetcher.wait = Duration::ZERO;
-        let _server = meet(&host, u32::MAX / 2);
-        assert!(!host.tries(), "the first failure does not give it up, however long it has waited before");
+        let _server = meet(&host, u32::MAX / 2, Status::System);
+        // The file has waited long behind other files, but its time begins with its first failure.
+        assert!(!host.tries(), "the file was given up at its first failure: {:?}", host.troubles());
         assert!(host.tries() && !host.has_file());
         assert!(host.troubles().iter().any(|line| line.contains("d/f was not fetched from host a")));
     }

@@ -56,8 +56,10 @@ use crate::store::{Layout, PublishOutcome, Store};
 use crate::view::MovedFiles;
 use crate::writers::Writers;
 
-/// How soon the service looks again at a file that a process had open for writing. It must look again without an event,
-/// because no event tells that a mapping was removed. If an event about the file comes, the service looks sooner.
+/// How soon the service looks again at a file that could not be published, for example because a process had it open for
+/// writing. It must look again without an event, because no event tells that the cause has passed: a forked process may
+/// have closed its copy of the descriptor, or descriptors may be free again. If an event about the file comes, the
+/// service looks sooner.
 const AGAIN: Duration = Duration::from_millis(50);
 /// The shortest time between a failed attempt to publish a file, or to watch a folder, and the next attempt.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::apptainer::Apptainer;
@@ -14,6 +13,7 @@ use super::podman::Podman;
 use super::process::Process;
 use super::{CommandLine, Engine, Request, RunContext, Unavailable, tool};
 use crate::file::{Task, Workflow};
+use crate::run::folder::{self, RunFolder};
 
 /// The result of trying an engine.
 #[derive(Clone, Debug)]
@@ -50,34 +50,44 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
 }
 
 /// Starts `/bin/true` with the host's system folders, because only a start shows whether an engine works on this
-/// machine.
+/// machine. The trial has a run's folder of its own, which is private to the user. If this process is killed, the next
+/// run removes what the trial left.
 pub fn trial(engine: &dyn Engine) -> EngineTrial {
-    static TRIALS: AtomicU32 = AtomicU32::new(0);
-    let id = format!("trial{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
-    let folder = std::env::temp_dir().join(format!("crossdock-{id}"));
-    trial_at(engine, &id, &folder)
+    let id = folder::fresh_id("trial");
+    let tried = RunFolder::make(&id).and_then(|folder| {
+        let noted = folder.note_engines(&[engine.name()]);
+        let tried = noted.map(|()| trial_at(engine, &id, &folder.path.join("trial")).0);
+        folder::clean(&id, &folder.path);
+        tried
+    });
+    tried.unwrap_or_else(|why| {
+        let result = Err(Unavailable::new(why, "set CROSSDOCK_RUNS to a folder of your own with space"));
+        EngineTrial { engine: engine.name(), result, start: None }
+    })
 }
 
-/// Makes a trial with the run id `id` in `folder`, which is removed afterwards.
-fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> EngineTrial {
+/// Makes a trial with the run id `id` in `folder`, which is removed afterwards. Also tells whether the engine has left
+/// nothing.
+fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> (EngineTrial, bool) {
     let name = engine.name();
     let version = match engine.version() {
         Ok(version) => version,
-        Err(e) => return EngineTrial { engine: name, result: Err(e), start: None },
+        Err(e) => return (EngineTrial { engine: name, result: Err(e), start: None }, true),
     };
     let started = start(engine, id, folder);
-    engine.clean(id);
+    let is_clean = engine.clean(id);
     let _ = std::fs::remove_dir_all(folder);
-    match started {
+    let trial = match started {
         Ok(took) => EngineTrial { engine: name, result: Ok(version), start: Some(took) },
         Err(e) => EngineTrial { engine: name, result: Err(e), start: None },
-    }
+    };
+    (trial, is_clean)
 }
 
 fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unavailable> {
     let endpoint = folder.join("endpoint");
     std::fs::create_dir_all(&endpoint).map_err(|e| {
-        Unavailable::new(format!("cannot make {}: {e}", endpoint.display()), "set TMPDIR to a folder with space")
+        Unavailable::new(format!("cannot make {}: {e}", endpoint.display()), "make room in the folder of runs")
     })?;
     let run = RunContext {
         id: id.to_owned(),
@@ -140,15 +150,15 @@ pub struct ChosenEngine {
 ///
 /// Returns the engine and, for `auto`, why each earlier engine was not chosen. If the user named an engine, this
 /// function only searches for the engine's program; if the engine does not work, the start of its first container fails
-/// with the reason. Trials are made in the run's folder with the run's id. `note` is called for each engine before it
-/// is tried, so that a cleanup after the run finds what the trial left.
+/// with the reason. Trials are made in the run's folder with the run's id. Before an engine is tried, `note` gets its name
+/// and the names of the earlier engines whose trials may have left something, so that a cleanup after the run finds it.
 pub fn choose(
     wanted: &str,
     workflow: &Workflow,
     (id, folder): (&str, &Path),
-    note: &dyn Fn(&str) -> Result<(), String>,
+    note: &dyn Fn(&[&str]) -> Result<(), String>,
 ) -> Result<ChosenEngine, Vec<EngineTrial>> {
-    let mut refused = Vec::new();
+    let (mut refused, mut to_clean) = (Vec::new(), Vec::new());
     let candidates = if wanted == "auto" { all() } else { by_name(wanted).into_iter().collect() };
     for engine in candidates {
         let unfit = workflow.tasks.iter().find_map(|t| engine.accepts(t).err().map(|e| (t, e)));
@@ -157,12 +167,16 @@ pub fn choose(
                 let why = format!("task `{}`: {}", task.name, e.why);
                 EngineTrial { engine: engine.name(), result: Err(Unavailable::new(why, e.hint)), start: None }
             }
-            None => match note(engine.name()) {
+            None => match note(&[&to_clean[..], &[engine.name()]].concat()) {
                 Err(e) => {
                     let result = Err(Unavailable::new(e, "make room in the folder of runs"));
                     EngineTrial { engine: engine.name(), result, start: None }
                 }
-                Ok(()) if wanted == "auto" => trial_at(engine.as_ref(), id, &folder.join("trial")),
+                Ok(()) if wanted == "auto" => {
+                    let (trial, is_clean) = trial_at(engine.as_ref(), id, &folder.join("trial"));
+                    to_clean.extend((!is_clean).then_some(engine.name()));
+                    trial
+                }
                 Ok(()) => EngineTrial { engine: engine.name(), result: engine.version(), start: None },
             },
         };

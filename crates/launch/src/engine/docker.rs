@@ -90,13 +90,10 @@ impl Engine for Docker {
     fn clean(&self, run: &str) -> bool {
         let filter = format!("label=crossdock.run={run}");
         let list = ["docker", "ps", "--all", "--quiet", "--filter", &filter];
-        let gone = tool::remove_listed(&list, DEADLINE, |container| self.kill(container));
         let format = "{{.Repository}}:{{.Tag}}";
-        let images = tool::run(&["docker", "images", "--format", format, &repository(run)], DEADLINE);
-        for image in images.output.split_whitespace() {
-            tool::run(&["docker", "rmi", "--force", image], DEADLINE);
-        }
-        gone
+        let images = ["docker", "images", "--format", format, &repository(run)];
+        tool::remove_listed(&list, &["docker", "rm", "--force"], DEADLINE)
+            && tool::remove_listed(&images, &["docker", "rmi", "--force"], DEADLINE)
     }
 
     fn hint(&self, words: &str) -> String {

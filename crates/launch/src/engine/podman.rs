@@ -131,7 +131,7 @@ impl Engine for Podman {
     fn clean(&self, run: &str) -> bool {
         let filter = format!("label=crossdock.run={run}");
         let list = ["podman", "ps", "--all", "--quiet", "--filter", &filter];
-        tool::remove_listed(&list, DEADLINE, |container| self.kill(container))
+        tool::remove_listed(&list, &["podman", "rm", "--force", "--time", "0"], DEADLINE)
     }
 
     fn hint(&self, words: &str) -> String {

@@ -102,18 +102,25 @@ impl Reader {
     }
 }
 
-/// Removes everything that the command `list` names. Returns true if nothing is left: `list` then names nothing more,
-/// or the program of `list` is not installed.
-pub fn remove_listed(list: &[&str], deadline: Duration, remove: impl Fn(&str)) -> bool {
+/// Removes everything that the command `list` names, by the command `remove`, which gets all the names. Returns true if
+/// nothing is left: `list` then names nothing more, or the program of `list` is not installed. An engine that does not
+/// answer holds the caller up for `deadline` and half a second for each name, but not for `deadline` at each name.
+pub fn remove_listed(list: &[&str], remove: &[&str], deadline: Duration) -> bool {
     let found = run(list, deadline);
     if !found.good {
         return matches!(found.trouble, Some(HelperFailure::Missing(_)));
     }
-    found.output.split_whitespace().for_each(remove);
-    found.output.is_empty() || {
-        let left = run(list, deadline);
-        left.good && left.output.is_empty()
+    let names: Vec<&str> = found.output.split_whitespace().collect();
+    if names.is_empty() {
+        return true;
     }
+    let removed = run(&[remove, &names].concat(), deadline + Duration::from_millis(500) * names.len() as u32);
+    // If the engine was killed at the deadline, it would not answer the next question either.
+    if matches!(removed.trouble, Some(HelperFailure::NoAnswer(..))) {
+        return false;
+    }
+    let left = run(list, deadline);
+    left.good && left.output.is_empty()
 }
 
 /// Runs a program with arguments and kills it at the deadline.
@@ -191,12 +198,22 @@ mod tests {
         let path = folder.path().to_str().unwrap();
         std::fs::write(folder.path().join("one"), "").unwrap();
         let deadline = Duration::from_secs(20);
-        let remove = |name: &str| std::fs::remove_file(folder.path().join(name)).unwrap();
-        assert!(!remove_listed(&["ls", path], deadline, |_| ()), "nothing removes it");
-        assert!(remove_listed(&["ls", path], deadline, remove));
-        assert!(remove_listed(&["ls", path], deadline, |_| ()), "there is nothing");
-        assert!(!remove_listed(&["ls", "/no/such/folder"], deadline, |_| ()), "it cannot be listed");
-        assert!(remove_listed(&["no-such-program-as-this"], deadline, |_| ()), "the program is gone");
+        let remove = ["sh", "-c", "for name; do rm \"$0/$name\"; done", path];
+        assert!(!remove_listed(&["ls", path], &["true"], deadline), "nothing removes it");
+        std::fs::write(folder.path().join("two"), "").unwrap();
+        assert!(remove_listed(&["ls", path], &remove, deadline));
+        assert!(remove_listed(&["ls", path], &["false"], deadline), "there is nothing");
+        assert!(!remove_listed(&["ls", "/no/such/folder"], &["true"], deadline), "it cannot be listed");
+        assert!(remove_listed(&["no-such-program-as-this"], &["true"], deadline), "the program is gone");
+    }
+
+    #[test]
+    fn a_program_that_removes_nothing_and_does_not_answer_is_waited_for_once() {
+        let names = vec!["name"; 30].join(" ");
+        let started = Instant::now();
+        let list = ["echo", &names];
+        assert!(!remove_listed(&list, &["sh", "-c", "sleep 60"], Duration::from_millis(100)));
+        assert!(started.elapsed() < Duration::from_secs(40), "{:?} for 30 names", started.elapsed());
     }
 }
 

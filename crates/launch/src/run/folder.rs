@@ -104,9 +104,9 @@ impl RunFolder {
         self.lock.clone()
     }
 
-    /// Writes the name of the engine into the run's folder, so that a cleanup knows which engine to ask for containers.
-    pub fn note_engine(&self, name: &str) -> Result<(), String> {
-        fs::replace(&self.path.join("engine"), name.as_bytes())
+    /// Writes the names of engines into the run's folder, so that a cleanup knows which engines to ask for containers.
+    pub fn note_engines(&self, names: &[&str]) -> Result<(), String> {
+        fs::replace(&self.path.join("engine"), names.join("\n").as_bytes())
             .map_err(|e| format!("cannot write to {}: {e}", self.path.display()))
     }
 }
@@ -138,8 +138,8 @@ pub fn clean_up_after(id: &str) {
     clean(id, &base.join(id));
 }
 
-/// Writes a line about what a cleanup leaves to standard error.
-fn complain(line: &str) {
+/// Writes a line of the command to standard error. If nobody can read it, the line is lost and the command goes on.
+pub fn complain(line: &str) {
     file::complain(&format!("crossdock: {line}\n"));
 }
 
@@ -159,7 +159,10 @@ pub fn clean(id: &str, path: &Path) {
 /// Calls `say` with a line about everything that stays.
 pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
     let are_containers_gone = match fs::read_to_string(path.join("engine")) {
-        Ok(name) => engine::by_name(name.trim()).is_none_or(|engine| engine.clean(id)),
+        Ok(names) => {
+            let engines = names.lines().filter_map(|name| engine::by_name(name.trim()));
+            engines.fold(true, |are_gone, engine| engine.clean(id) && are_gone)
+        }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     processes::kill_marked(id);

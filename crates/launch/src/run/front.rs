@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crossdock_os::process::{Signal, open_pidfd};
@@ -26,34 +26,45 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     let (workflow, text) = match read {
         Ok(read) => read,
         Err(problems) => {
-            eprintln!("{problems}");
+            crossdock_os::file::complain(&format!("{problems}\n"));
             return code::FILE;
         }
     };
     for dead in folder::clean_dead() {
-        eprintln!("crossdock: cleaned up after run {dead}, which had been killed");
+        folder::complain(&format!("cleaned up after run {dead}, which had been killed"));
     }
     let id = folder::fresh_id(&workflow.name);
     let result = run(options, supervise, &id, text);
     // Processes that a killed supervisor left have become children of this process, the front. The front kills them
-    // here.
-    if !processes::kill_descendants(&[], Duration::from_secs(10)) {
-        eprintln!("crossdock: some processes of run {} cannot be killed", id);
-    }
+    // here. It says nothing before everything is cleaned up, because nobody may read its standard error.
+    let are_killed = processes::kill_descendants(&[], Duration::from_secs(10));
     if folder::is_left(&id) {
         folder::clean_up_after(&id);
         processes::kill_descendants(&[], Duration::from_secs(5));
     }
-    match result {
-        Ok(code) => code,
+    if !are_killed {
+        folder::complain(&format!("some processes of run {id} cannot be killed"));
+    }
+    match result.map(|status| (status.code(), status.signal())) {
+        Ok((Some(code), _)) => u8::try_from(code).unwrap_or(code::SYSTEM),
+        Ok((None, signal)) => {
+            let signal = signal.unwrap_or(0);
+            folder::complain(&format!("the supervisor was killed by signal {signal}; all tasks were stopped"));
+            128 + signal as u8
+        }
         Err(e) => {
-            eprintln!("crossdock: {e}");
+            folder::complain(&e);
             code::SYSTEM
         }
     }
 }
 
-fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, text: String) -> Result<u8, String> {
+fn run(
+    options: &RunOptions,
+    (program, arguments): (&Path, &[&str]),
+    id: &str,
+    text: String,
+) -> Result<ExitStatus, String> {
     let trouble = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     child::adopt_orphans().map_err(|e| trouble("cannot become the reaper of the run's processes", &e))?;
     let signals = signals().map_err(|e| trouble("cannot take signals", &e))?;
@@ -69,15 +80,7 @@ fn run(options: &RunOptions, (program, arguments): (&Path, &[&str]), id: &str, t
     let line = serde_json::to_string(&order).map_err(|e| trouble("cannot pass the options on", &e))?;
     // If the supervisor is already dead, its exit status shows that later, so an error of this write is ignored.
     let _ = pipe.write_all(format!("{line}\n{text}").as_bytes());
-    let status = watch(&mut child, &mut pipe, &signals)?;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Ok(u8::try_from(code).unwrap_or(code::SYSTEM)),
-        (None, signal) => {
-            let signal = signal.unwrap_or(0);
-            eprintln!("crossdock: the supervisor was killed by signal {signal}; stopping all tasks and cleaning up");
-            Ok(128 + signal as u8)
-        }
-    }
+    watch(&mut child, &mut pipe, &signals)
 }
 
 /// Gives a descriptor from which one byte can be read for each signal. Signals that this process was started with
@@ -95,7 +98,7 @@ fn signals() -> std::io::Result<OwnedFd> {
     Ok(read)
 }
 
-fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<std::process::ExitStatus, String> {
+fn watch(child: &mut Child, pipe: &mut ChildStdin, signals: &OwnedFd) -> Result<ExitStatus, String> {
     let pid = child.id() as i32;
     let ended = open_pidfd(pid).map_err(|e| format!("cannot watch the supervisor: {e}"))?;
     // The kernel keeps the id of an ended process until its parent has waited for it. The front has not waited for the

@@ -7,7 +7,7 @@ pub mod directory_reports;
 mod door;
 mod environment;
 pub mod files;
-mod folder;
+pub(crate) mod folder;
 mod front;
 mod host_exchange;
 pub mod hosts;

@@ -300,7 +300,7 @@ fn pick(
             .filter_map(|t| t.result.as_ref().err().map(|e| format!("{}: {}{}", t.engine, e.why, Hint(&e.hint))));
         lines.collect::<Vec<_>>().join("\n  ")
     };
-    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|name| folder.note_engine(name)) {
+    match engine::choose(wanted, workflow, (&folder.id, &folder.path), &|names| folder.note_engines(names)) {
         Ok(engine::ChosenEngine { engine, trials }) => {
             let version = trials.last().and_then(|t| t.result.clone().ok()).unwrap_or_default();
             if wanted == "auto" {

@@ -246,7 +246,7 @@ pub fn part_supervisor() -> u8 {
     let (receiver, sender) = match (OrderReceiver::new(), MessageSender::new()) {
         (Ok(receiver), Ok(sender)) => (receiver, sender),
         (Err(reason), _) | (_, Err(reason)) => {
-            eprintln!("crossdock: {reason}");
+            super::folder::complain(&reason.to_string());
             return code::SYSTEM;
         }
     };

@@ -116,7 +116,7 @@ pub fn supervisor() -> u8 {
     let order: Order = match serde_json::from_slice(&line) {
         Ok(order) => order,
         Err(e) => {
-            eprintln!("crossdock: the front's order cannot be read: {e}; this command is not for people");
+            folder::complain(&format!("the front's order cannot be read: {e}; this command is not for people"));
             return code::USAGE;
         }
     };
@@ -127,7 +127,7 @@ pub fn supervisor() -> u8 {
     let folder = match RunFolder::make(&order.id) {
         Ok(folder) => folder,
         Err(e) => {
-            eprintln!("crossdock: {e}");
+            folder::complain(&e);
             return code::SYSTEM;
         }
     };
@@ -136,8 +136,8 @@ pub fn supervisor() -> u8 {
     let code = match Run::prepare(&order, &text, folder) {
         Ok(run) => run.go(),
         Err(stop) => {
-            eprintln!("crossdock: {stop}");
             folder::clean(&order.id, &path);
+            folder::complain(&stop.to_string());
             stop.code
         }
     };

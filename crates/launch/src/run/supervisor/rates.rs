@@ -17,12 +17,14 @@ const NAMED: usize = 6;
 #[derive(Default)]
 pub(super) struct Rates {
     before: Option<(Instant, Figures)>,
+    /// When the daemon was asked last, whether it answered or not.
+    asked: Option<Instant>,
     too_slow: bool,
 }
 
 impl Run {
     pub(super) fn show_figures(&mut self) {
-        let due = self.rates.before.as_ref().is_none_or(|(then, _)| then.elapsed() >= PAUSE);
+        let due = self.rates.asked.is_none_or(|then| then.elapsed() >= PAUSE);
         if !self.view.has_figures() || !due || self.rates.too_slow {
             return;
         }
@@ -31,8 +33,10 @@ impl Run {
             return;
         }
         let now = Instant::now();
-        let Ok(figures) = hosted.report(&self.part.workflow) else { return };
+        let figures = hosted.report(&self.part.workflow);
+        self.rates.asked = Some(now);
         self.rates.too_slow = now.elapsed() > PATIENCE;
+        let Ok(figures) = figures else { return };
         for report in &figures.progress {
             let name = |task: usize| &self.workflow.tasks[task].name;
             let place = self.ranks.iter().position(|r| *name(r.task) == report.task && r.rank == report.rank);
