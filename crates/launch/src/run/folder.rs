@@ -161,7 +161,9 @@ pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
     let are_containers_gone = match fs::read_to_string(path.join("engine")) {
         Ok(names) => {
             let engines = names.lines().filter_map(|name| engine::by_name(name.trim()));
-            engines.fold(true, |are_gone, engine| engine.clean(id) && are_gone)
+            let mut are_gone = true;
+            engines.for_each(|engine| are_gone &= engine.clean(id));
+            are_gone
         }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
