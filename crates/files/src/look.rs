@@ -278,7 +278,8 @@ fn add(users: &mut Vec<FileUser>, pid: i32) {
 pub(crate) fn walk(top: &Path, rest: &Path, see: &mut dyn FnMut(PathBuf, fs::Metadata)) -> io::Result<()> {
     // The folder may have been removed meanwhile, or be a link now.
     let Some(folder) = StagedPath::folder(top, rest)? else { return Ok(()) };
-    for entry in fs::read_dir(&*folder)?.flatten() {
+    for entry in fs::read_dir(&*folder)? {
+        let entry = entry?;
         let below = rest.join(entry.file_name());
         match entry.metadata() {
             Ok(meta) if meta.is_dir() => walk(top, &below, see)?,

@@ -274,7 +274,9 @@ impl Shared {
                 other => other?,
             };
             there = true;
-            for entry in entries.flatten() {
+            for entry in entries {
+                // A list that is short without an error would hide files from the consumer.
+                let entry = entry?;
                 let kind = entry.file_type().ok().and_then(FileType::from_std);
                 let Some(kind @ (FileType::RegularFile | FileType::Directory)) = kind else { continue };
                 use std::os::unix::fs::DirEntryExt;
