@@ -1,6 +1,7 @@
 //! The exchange of files with other hosts: this host's services report changes of their files to other hosts, and fetch
 //! files from them. The hosts find each other through the site's catalog.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -73,7 +74,8 @@ impl Exchange {
     /// catalog.
     ///
     /// # Errors
-    /// `own` cannot be the name of a node, the exchange cannot listen at `address`, or no thread can be started.
+    /// `own` cannot be the name of a node, the published files cannot be listed, the exchange cannot listen at
+    /// `address`, or no thread can be started.
     pub fn start(
         transports: &Transports,
         own: &str,
@@ -88,7 +90,8 @@ impl Exchange {
         let own = Node { name: own.to_owned(), incarnation: u64::from_le_bytes(random).max(1) };
         let mut all = Vec::new();
         for (name, service, across) in directories {
-            service.shared.share(across, own.incarnation);
+            let shared = service.shared.share(across, own.incarnation);
+            shared.map_err(|error| Error::new(Status::System, "list published files", error.to_string()))?;
             all.push(Directory { name: (*name).to_owned(), shared: service.shared.clone(), across: (*across).clone() });
         }
         let server = if all.iter().any(|directory| !directory.across.readers.is_empty()) {
@@ -176,7 +179,10 @@ impl Drop for Exchange {
 
 impl Shared {
     /// Tells the service which other hosts have tasks that use the directory.
-    pub(super) fn share(&self, across: &RemoteHosts, life: u64) {
+    ///
+    /// # Errors
+    /// The files that an earlier service has published cannot be listed.
+    pub(super) fn share(&self, across: &RemoteHosts, life: u64) -> io::Result<()> {
         let mut state = self.state();
         state.life = life;
         state.seen_at = vec![across.path.clone(), state.store.layout.published.display().to_string()];
@@ -188,8 +194,9 @@ impl Shared {
             // All consumers of this host have read the files in `consumed`, but the other hosts have not fetched these
             // files. So the service must not drop these files yet.
             state.consumed.clear();
-            state.note_all(std::path::Path::new(""));
+            state.note_all(std::path::Path::new(""))?;
         }
+        Ok(())
     }
 
     /// Refuses the requests of other hosts from now on, because the exchange has ended. Requests that wait for changes

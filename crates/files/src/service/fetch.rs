@@ -818,7 +818,7 @@ mod tests {
             let keep = Keep::Consumed { readers: vec![1] };
             let notice = root.with_extension("notice");
             let service = Service::start(&root, &notice, "simulate", Publish::Close, keep).unwrap();
-            service.shared.share(&RemoteHosts { origins: vec!["a".into()], ..RemoteHosts::default() }, 1);
+            service.shared.share(&RemoteHosts { origins: vec!["a".into()], ..RemoteHosts::default() }, 1).unwrap();
             let transports = Transports::new(&Trust::Loopback, Choice::Tcp).unwrap();
             let own = Node { name: "b".into(), incarnation: 1 };
             let fetcher = Fetcher {

@@ -1582,7 +1582,7 @@ mod tests {
         service.shared.state().count_read(0, "d/a".into());
         event::signal(&service.shared.nudge);
         let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
-        service.shared.share(&across, 1);
+        service.shared.share(&across, 1).unwrap();
         std::thread::sleep(SETTLED + Duration::from_millis(500));
         assert!(is_seen(&service, "d/a"), "the host b has not fetched the file");
         service.shared.state().count_read(1, "d/a".into());

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crossdock_layout::Status;
 use crossdock_link::{Buffer, Peer, Refusal, Serve, Source, SourceId};
-use crossdock_os::fs::File;
+use crossdock_os::fs::{self, File};
 use crossdock_os::{Deadline, event};
 
 use super::messages::{Answer, ChangeKind, FileMetadata, NEWS, Question};
 use super::{Shared, State};
 use crate::rules::Keep;
-use crate::store::ordinary;
+use crate::store::{ordinary, present};
 
 /// The longest time that a request for changes waits. The asking host then asks again.
 const WAIT: Duration = Duration::from_secs(5);
@@ -140,7 +140,7 @@ impl Shared {
         let layout = &state.store.layout;
         for folder in [layout.published.clone(), layout.spilled.clone()] {
             let path = folder.join(&rest);
-            let system = |error: std::io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
+            let system = |error: io::Error| Refusal::new(Status::System, format!("{}: {error}", rest.display()));
             let Some(file) = ordinary(&path).map_err(system)? else { continue };
             let meta = FileMetadata::of(&file.metadata().map_err(system)?);
             // If `fetched` does not contain the name, the name still belongs to the file that the change reports. The
@@ -194,36 +194,43 @@ impl State {
         if self.ledger.readers() == 0 {
             return;
         }
-        if let Ok(meta) = crossdock_os::fs::metadata(self.store.layout.published.join(rest)) {
+        if let Ok(meta) = fs::metadata(self.store.layout.published.join(rest)) {
             self.ledger.note(rest, ChangeKind::File(FileMetadata::of(&meta)));
         }
     }
 
     /// Tells other hosts of the files below `rest` that an earlier service has published.
-    pub(super) fn note_all(&mut self, rest: &Path) {
+    ///
+    /// # Errors
+    /// A call failed. If the list were short instead, the other hosts would never get the files that it lacks.
+    pub(super) fn note_all(&mut self, rest: &Path) -> io::Result<()> {
         let layout = &self.store.layout;
-        let folders = [layout.published.join(rest), layout.spilled.join(rest)];
-        let entries =
-            folders.iter().flat_map(|folder| crossdock_os::fs::read_dir(folder).into_iter().flatten().flatten());
-        let mut found: Vec<_> = entries.filter_map(|entry| Some((entry.file_name(), entry.metadata().ok()?))).collect();
-        found.sort_by(|(a, _), (b, _)| a.cmp(b));
-        found.dedup_by(|(a, _), (b, _)| a == b);
+        // A name can be on the disk and in memory for a moment. The file in memory counts.
+        let mut found = BTreeMap::new();
+        for folder in [layout.spilled.join(rest), layout.published.join(rest)] {
+            for name in present(fs::names_in(&folder))?.unwrap_or_default() {
+                if let Some(meta) = present(fs::symlink_metadata(folder.join(&name)))? {
+                    found.insert(name, meta);
+                }
+            }
+        }
         for (name, meta) in found {
             let below = rest.join(name);
             if meta.is_dir() {
                 self.ledger.note(&below, ChangeKind::Folder);
-                self.note_all(&below);
-            } else if self.is_own(&below, &meta) {
+                self.note_all(&below)?;
+            } else if self.is_own(&below, &meta)? {
                 self.ledger.note(&below, ChangeKind::File(FileMetadata::of(&meta)));
             }
         }
+        Ok(())
     }
 
     /// Tells whether this published file was made on this host: producers of this host have it, or it was moved to the
     /// disk.
-    fn is_own(&self, rest: &Path, meta: &crossdock_os::fs::Metadata) -> bool {
+    fn is_own(&self, rest: &Path, meta: &fs::Metadata) -> io::Result<bool> {
         let layout = &self.store.layout;
-        layout.is_staged(rest, meta).unwrap_or(false) || layout.spilled.join(rest).exists()
+        Ok(layout.is_staged(rest, meta)? || present(fs::symlink_metadata(layout.spilled.join(rest)))?.is_some())
     }
 }
 
@@ -293,7 +300,6 @@ impl Source for Bytes {
 mod tests {
     use crossdock_layout::files::Phase;
     use crossdock_layout::wire::SegmentKind;
-    use crossdock_os::fs;
     use crossdock_os::testing::until;
 
     use super::super::{RemoteHosts, Service};
@@ -325,7 +331,7 @@ mod tests {
             let notice = root.with_extension("notice");
             let service = Service::start(&root, &notice, "simulate", Publish::Close, keep).unwrap();
             let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
-            service.shared.share(&across, LIFE);
+            service.shared.share(&across, LIFE).unwrap();
             Self { root, service: Some(service) }
         }
 
@@ -391,6 +397,27 @@ mod tests {
         host.ask(first);
         assert!(host.held().is_empty());
         assert!(host.open(first).is_err(), "b has the file");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn other_hosts_learn_of_all_published_files_or_the_exchange_does_not_start() {
+        let host = Producer::new("told", Keep::All);
+        fs::create_dir(host.root.join("stage/d")).unwrap();
+        host.publish("d/f");
+        let across = RemoteHosts { produces: true, readers: vec!["b".into()], ..RemoteHosts::default() };
+        let mut failed = 0;
+        let seen = crossdock_os::faults::each_call_fails(|attempt| {
+            attempt.arm();
+            let shared = host.shared().share(&across, LIFE);
+            let hit = attempt.disarm();
+            let (entries, ..) = host.shared().state().ledger.beyond(0);
+            let names: Vec<&Path> = entries.iter().map(|entry| entry.rest.as_path()).collect();
+            assert!(shared.is_err() || names == [Path::new("d"), Path::new("d/f")], "{hit:?}: {names:?}");
+            failed += u32::from(shared.is_err());
+        });
+        assert!(["open", "getdents", "stat"].iter().all(|call| seen.contains(call)), "{seen:?}");
+        assert!(failed > 5, "{failed}");
     }
 
     #[test]
