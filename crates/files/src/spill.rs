@@ -44,8 +44,8 @@ pub(crate) struct Spill {
     /// Published files in memory, oldest first.
     pub order: VecDeque<PathBuf>,
     pub moved: MovedFiles,
-    /// Names that [`Self::open`] has removed from the producers' folder. The service ignores the events of these
-    /// removals.
+    /// Names that this value has removed from the producers' folder. The service ignores the event of each such
+    /// removal, and empties this list before it handles events.
     pub unstaged: Vec<PathBuf>,
 }
 
@@ -103,9 +103,6 @@ impl Spill {
             } else if let Ok(copy) = fs::metadata(layout.spilled.join(&rest)) {
                 if copy.len() == meta.len() && copy.modified()? == meta.modified()? {
                     self.note(&copy, &meta);
-                    if layout.is_staged(&rest, &meta)? {
-                        self.unstaged.push(rest.clone());
-                    }
                     self.take_from_memory(layout, &rest, &meta)?;
                 } else {
                     fs::remove_file(layout.spilled.join(&rest))?;
@@ -191,13 +188,15 @@ impl Spill {
 
     /// Removes the names of a file in memory. The producers' name is removed first. A file without this name counts as
     /// published, so the next service does not publish it again.
-    fn take_from_memory(&self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
+    fn take_from_memory(&mut self, layout: &Layout, rest: &Path, meta: &fs::Metadata) -> io::Result<()> {
+        // Tells whether this call has removed the name.
         let remove = |path: &Path| match same(path, meta)?.then(|| fs::remove_file(path)) {
+            Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            _ => Ok(false),
         };
-        if let Some(place) = layout.staged(rest)? {
-            remove(&place)?;
+        if layout.staged(rest)?.map_or(Ok(false), |place| remove(&place))? {
+            self.unstaged.push(rest.to_owned());
         }
         fault_point!("files.spill.unstaged");
         for folder in layout.singles() {
@@ -221,11 +220,6 @@ impl Copy {
         std::os::unix::fs::fchown(&to, Some(self.meta.uid()), Some(self.meta.gid()))?;
         fault_point!("files.spill.copied");
         Ok(())
-    }
-
-    /// Tells whether the producers still have this very file under its name.
-    pub fn is_staged(&self, layout: &Layout) -> io::Result<bool> {
-        layout.is_staged(&self.rest, &self.meta)
     }
 
     /// Deletes the copy of a file that is not moved after all.

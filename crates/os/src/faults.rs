@@ -276,13 +276,23 @@ thread_local! {
 pub fn arm_thread(n: u64, which: u64) {
     let words = FaultPlan::default();
     words.fail_nth(n, which);
-    OWN.with_borrow_mut(|own| *own = Some(words));
+    set_thread_plan(words);
+}
+
+/// Gives this thread a plan of its own until [`take_thread_plan`].
+pub fn set_thread_plan(plan: FaultPlan) {
+    OWN.with_borrow_mut(|own| *own = Some(plan));
+}
+
+/// Ends the plan that this thread has of its own, and gives the plan back.
+pub fn take_thread_plan() -> Option<FaultPlan> {
+    OWN.take()
 }
 
 /// Ends the plan that [`arm_thread`] gave this thread. Gives the name and the possible errors of the call that failed
 /// by the plan; `None` if the thread made fewer than n calls, so that none failed.
 pub fn disarm_thread() -> Option<(&'static str, &'static [Fault])> {
-    OWN.take().and_then(|words| words.disarm())
+    take_thread_plan().and_then(|words| words.disarm())
 }
 
 /// One attempt of [`each_call_fails`]. The tested step calls [`Attempt::arm`] before the calls that may fail, and

@@ -1020,22 +1020,11 @@ impl State {
     fn take_to_disk(&mut self, copy: &crate::spill::Copy) -> io::Result<()> {
         let State { spill, store, moved, .. } = &mut *self;
         let Some(spill) = spill else { return Ok(()) };
-        let is_staged = copy.is_staged(&store.layout)?;
-        if is_staged {
-            // The move removes the name, also if it fails afterwards. Without this entry, the event of the removal would
-            // look like a removal by a producer, and the file would be taken from consumers.
-            moved.insert(copy.rest.clone());
-        }
         let taken = spill.take(&store.layout, copy);
-        let has_removed = match &taken {
-            Ok(is_taken) => *is_taken,
-            // If a failed call hides whether the name was removed, the name counts as removed. The next attempt to move
-            // the file then finds out.
-            Err(_) => !copy.is_staged(&store.layout).unwrap_or(false),
-        };
-        if is_staged && !has_removed {
-            moved.remove(&copy.rest);
-        }
+        // The move may have removed the producers' name although it failed afterwards. Without this entry, the event of
+        // the removal would look like a removal by a producer, and the file would be taken from consumers. If the move
+        // has not removed the name, an entry would hide the next removal by a producer.
+        moved.extend(spill.unstaged.drain(..));
         self.report.spilled += u64::from(taken?);
         Ok(())
     }
@@ -1687,6 +1676,52 @@ mod tests {
             fs::remove_file(&notice).unwrap();
         });
         assert!(["open", "stat", "unlink", "rename"].iter().all(|call| seen.contains(call)), "{seen:?}");
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn the_removal_of_a_file_counts_although_several_calls_failed_while_it_moved_to_the_disk() {
+        use crossdock_os::faults::{FaultPlan, set_thread_plan, take_thread_plan};
+        let root = PathBuf::from(format!("/dev/shm/crossdock-moves-fail-{}", std::process::id()));
+        let (notice, disk) = (root.with_extension("notice"), root.with_extension("disk"));
+        let service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let mut state = service.shared.state();
+        let layout = state.store.layout.clone();
+        fs::create_dir(layout.stage.join("d")).unwrap();
+        state.spill = Some(Spill::open(&layout, &disk, 1, MovedFiles::default()).unwrap());
+        let (mut left, mut taken) = (0, 0);
+        for seed in 0..1000 {
+            let rest = PathBuf::from(format!("d/{seed}"));
+            fs::write(layout.stage.join(&rest), "x").unwrap();
+            state.take_in(&service.shared);
+            let copy = state.spill.as_mut().and_then(|spill| spill.next(&layout, 2)).unwrap();
+            assert_eq!(copy.rest, rest);
+            copy.make().unwrap();
+            let plan = FaultPlan::default();
+            plan.fail_some(seed, 4);
+            set_thread_plan(plan);
+            let moved = state.take_to_disk(&copy);
+            take_thread_plan();
+            copy.drop_file();
+            state.take_in(&service.shared);
+            let is_somewhere = || layout.published.join(&rest).exists() || layout.spilled.join(&rest).exists();
+            assert!(is_somewhere(), "{seed}: the service took its own removal for one of a producer");
+            if layout.stage.join(&rest).exists() {
+                assert!(moved.is_err(), "{seed}");
+                fs::remove_file(layout.stage.join(&rest)).unwrap();
+                state.take_in(&service.shared);
+                assert!(!is_somewhere(), "{seed}: the removal by the producer was ignored");
+                left += 1;
+            } else {
+                taken += u32::from(moved.is_err());
+            }
+        }
+        assert!(left > 10 && taken > 10, "{left} {taken}");
+        drop(state);
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_dir_all(&disk).unwrap();
+        fs::remove_file(&notice).unwrap();
     }
 
     #[cfg(feature = "faults")]
