@@ -82,6 +82,7 @@ const TABLE: &[(&str, &[Fault])] = &[
     ("statx", MEMORY),
     ("mount_setattr", MEMORY),
     ("fanotify_mark", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
+    ("inotify_read", &[error(Errno::FAULT)]),
     ("inotify_add_watch", &[error(Errno::NOMEM), error(Errno::NOSPC)]),
     ("F_OFD_SETLK", &[error(Errno::NOLCK), error(Errno::NOMEM)]),
     ("F_OFD_GETLK", MEMORY),

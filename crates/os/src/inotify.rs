@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use crate::sys::fs::inotify;
+use crate::sys::{self, fs::inotify};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
@@ -85,6 +85,10 @@ impl FolderWatch {
     /// Gives all events that had arrived before the call, without waiting. It can give some later events too. If more
     /// events arrive during the call, the descriptor stays readable, so that the call ends although programs go on
     /// changing the folder.
+    ///
+    /// # Errors
+    /// The kernel cannot give the events, for example for lack of memory. The call may have taken events from the
+    /// kernel's queue, so the caller must look at all files when a later call succeeds.
     pub fn read(&self) -> OsResult<Vec<FolderEvent>> {
         let waiting = rustix::io::ioctl_fionread(&self.0).context("FIONREAD", || "a watch of folders".into())?;
         self.read_waiting(usize::try_from(waiting).unwrap_or(usize::MAX))
@@ -104,6 +108,9 @@ impl FolderWatch {
                     return Ok(events);
                 }
                 buffers -= 1;
+                let planned = sys::plan("inotify_read");
+                let errno = planned.err().map(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                errno.map_or(Ok(()), |errno| Err(OsError::new("read", "a watch of folders", errno)))?;
             }
             match reader.next() {
                 Ok(event) => {

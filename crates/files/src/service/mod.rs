@@ -148,6 +148,8 @@ struct State {
     how: Publish,
     keep: Keep,
     watch: FolderWatch,
+    /// True if the last attempt to read the events of `watch` failed. That attempt may have lost events.
+    is_unread: bool,
     /// Watches what consumers read; used only if files are dropped after all consumers have read them.
     reads: FolderWatch,
     /// For each watch number of a watched folder: the consumer to whom the folder belongs, and the path of the folder
@@ -235,6 +237,7 @@ impl Service {
             how,
             keep,
             watch: FolderWatch::new()?,
+            is_unread: false,
             reads: FolderWatch::new()?,
             read_folders: BTreeMap::new(),
             read: BTreeMap::new(),
@@ -416,7 +419,7 @@ impl Shared {
             event::clear(&self.nudge);
             let mut state = self.state();
             state.take_in(self);
-            state.take_in_reads();
+            let are_reads_known = state.take_in_reads();
             state.drop_consumed();
             state.enter_again(AFTER_FAILURE);
             state.visit(self, Some(Deadline::after(ROUND)));
@@ -430,6 +433,12 @@ impl Shared {
                 again.iter().for_each(|rest| state.publish_found(self, rest));
             }
             state.end_if_complete(self);
+            let is_unread = state.is_unread || !are_reads_known;
+            drop(state);
+            if is_unread {
+                // The events are still in the kernel's queue, so the next wait for events would end at once.
+                std::thread::sleep(AGAIN);
+            }
         }
     }
 
@@ -482,21 +491,24 @@ impl State {
             // events of all such removals. A name that is still in `moved` afterwards belongs to an event that was
             // lost.
             self.take_in_events(shared);
-            self.moved.clear();
-            self.look_again(shared);
+            if !self.is_unread {
+                self.moved.clear();
+                self.look_again(shared);
+            }
         }
     }
 
     /// Handles the events that the kernel has queued. Tells whether events were lost.
     fn take_in_events(&mut self, shared: &Shared) -> bool {
-        let mut are_lost = false;
         let events = match self.watch.read() {
             Ok(events) => events,
             Err(error) => {
-                self.trouble(error.to_string());
+                self.trouble_once(format!("changes of files cannot be noticed yet: {error}"));
+                self.is_unread = true;
                 return false;
             }
         };
+        let mut are_lost = std::mem::take(&mut self.is_unread);
         let by = Deadline::after(ROUND);
         let last_gone = self.last_gone(&events);
         for (at, event) in events.into_iter().enumerate() {
@@ -895,9 +907,10 @@ impl State {
         left.iter().for_each(|rest| self.publish(shared, rest));
     }
 
-    /// Tells whether a file could not be published, or a folder could not be watched, because a call failed.
+    /// Tells whether a file could not be published, a folder could not be watched, or events could not be read, because
+    /// a call failed.
     fn lacks_files(&self) -> bool {
-        !self.failed.is_empty() || !self.unentered.is_empty()
+        !self.failed.is_empty() || !self.unentered.is_empty() || self.is_unread
     }
 
     /// Tells consumers that the producers have ended, if all finished files are published now, or if the files that are
@@ -1046,13 +1059,17 @@ impl State {
         }
     }
 
-    /// Counts the reads of consumers that the kernel has reported in its queue of events.
-    fn take_in_reads(&mut self) {
-        for event in self.reads.read().unwrap_or_default() {
+    /// Counts the reads of consumers that the kernel has reported in its queue of events. Tells whether these events
+    /// could be read.
+    fn take_in_reads(&mut self) -> bool {
+        let lost = "the kernel has lost reads: some files that were read stay until the run ends";
+        let Ok(events) = self.reads.read() else {
+            self.trouble_once(lost.to_owned());
+            return false;
+        };
+        for event in events {
             if event.change == NameChange::Overflow {
-                self.trouble_once(
-                    "the kernel has lost reads: some files that were read stay until the run ends".to_owned(),
-                );
+                self.trouble_once(lost.to_owned());
                 continue;
             }
             let Some((consumer, folder)) = self.read_folders.get(&event.folder) else { continue };
@@ -1061,6 +1078,7 @@ impl State {
             }
             self.count_read(*consumer, folder.join(&event.name));
         }
+        true
     }
 
     /// If the rule `keep` says so, drops the files that all consumers have read more than [`SETTLED`] ago and that no
@@ -1223,6 +1241,67 @@ mod tests {
             fs::remove_dir_all(&root).unwrap();
             fs::remove_file(&notice).unwrap();
         }
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
+    fn events_that_cannot_be_read_cost_no_cpu_time_and_no_file() {
+        use crossdock_os::faults::{FaultPlan, set_thread_plan, take_thread_plan};
+        let root = PathBuf::from(format!("/dev/shm/crossdock-unread-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let keep = Keep::Consumed { readers: vec![1] };
+        let mut service = Service::start(&root, &notice, "simulate", Publish::Rename, keep).unwrap();
+        let stage = service.layout().stage;
+        let make = |name: &str| {
+            fs::write(stage.join(".new"), "x").unwrap();
+            fs::rename(stage.join(".new"), stage.join(name)).unwrap();
+        };
+        make("old");
+        until("the first file", || is_seen(&service, "old"));
+        let is_ending = |service: &Service| service.shared.state().ending.is_some();
+        // This thread watches instead of the service's own one, because a plan of failures belongs to a thread.
+        event::signal(&service.shared.stop);
+        service.watcher.take().unwrap().join().unwrap();
+        event::clear(&service.shared.stop);
+        let epoll = service.shared.watched().unwrap();
+        make("new");
+        fs::read_to_string(root.join("for.0/old")).unwrap();
+        let none_can_be_read = || {
+            let plan = FaultPlan::default();
+            plan.fail_each("inotify_read");
+            set_thread_plan(plan);
+        };
+        none_can_be_read();
+        service.producers(Phase::Ended);
+        take_thread_plan();
+        assert!(is_ending(&service), "the end was announced, although the file is not published");
+        let began = Instant::now();
+        let failed = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                none_can_be_read();
+                service.shared.run(&epoll);
+                take_thread_plan().unwrap().counted().1
+            });
+            until("a line for each kind of events", || service.report().troubles.len() > 1);
+            std::thread::sleep(Duration::from_millis(200));
+            event::signal(&service.shared.stop);
+            watcher.join().unwrap()
+        });
+        // Each round reads the events of producers and those of consumers.
+        let most = 2 * (began.elapsed().as_millis() / AGAIN.as_millis() + 1);
+        assert!(u128::from(failed) <= most, "{failed} attempts, at most {most} expected");
+        assert_eq!(service.report().troubles.len(), 2, "{:?}", service.report());
+        event::clear(&service.shared.stop);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| service.shared.run(&epoll));
+            until("the end", || !is_ending(&service));
+            event::signal(&service.shared.stop);
+            watcher.join().unwrap();
+        });
+        assert!(is_seen(&service, "new"), "{:?}", service.report());
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
     }
 
     #[test]
