@@ -266,16 +266,26 @@ impl Store {
             return is_staged.map(|_| PublishOutcome::Written);
         }
         before(self);
-        let shown = self.show_everywhere(waiting, rest);
-        if shown.is_err() && !self.faces().any(|folder| same(&folder.join(rest), meta).unwrap_or(true)) {
-            // No consumer sees the file, so the producer may write it until the next attempt.
-            let _ = fs::set_mode(&file, mode);
+        match self.show_everywhere(waiting, rest) {
+            Ok(()) => Ok(PublishOutcome::Done),
+            Err((error, was_shown)) => {
+                // If a consumer may have opened the file, it stays read-only. Otherwise the producer may write it until
+                // the next attempt.
+                if !was_shown {
+                    let _ = fs::set_mode(&file, mode);
+                }
+                Err(error)
+            }
         }
-        shown.map(|()| PublishOutcome::Done)
     }
 
     /// Gives the finished file at the path `waiting` its name `rest` in all folders that consumers see.
-    pub(crate) fn show_everywhere(&self, waiting: &Path, rest: &Path) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// A call failed. The name is removed from the consumers' folders that had it already: until the next attempt, a
+    /// consumer could read the file there, and this read would not count, because the reads of a name are counted anew
+    /// when all consumers see the file. Gives the error, and whether a consumer may have seen the file.
+    pub(crate) fn show_everywhere(&self, waiting: &Path, rest: &Path) -> Result<(), (io::Error, bool)> {
         let to = self.layout.published.join(rest);
         let shown = self.layout.single.iter().try_for_each(|folder| self.show(waiting, &folder.join(rest)));
         fault_point!("files.shown");
@@ -288,10 +298,26 @@ impl Store {
         };
         let shown = shown.and_then(|()| renamed());
         fault_point!("files.renamed");
-        if shown.is_err() {
+        shown.map_err(|error| {
+            let was_shown = self.take_back(waiting, rest);
             let _ = fs::remove_file(waiting);
+            (error, was_shown)
+        })
+    }
+
+    /// Removes the name `rest` from the consumers' own folders in which it belongs to the file at the path `waiting`.
+    /// Tells whether there may have been such a folder.
+    fn take_back(&self, waiting: &Path, rest: &Path) -> bool {
+        let Ok(meta) = fs::symlink_metadata(waiting) else { return true };
+        let mut was_shown = false;
+        for path in self.layout.single.iter().map(|folder| folder.join(rest)) {
+            let is_same = same(&path, &meta);
+            was_shown |= !matches!(is_same, Ok(false));
+            if let Ok(true) = is_same {
+                let _ = fs::remove_file(path);
+            }
         }
-        shown
+        was_shown
     }
 
     /// Links a file into one consumer's folder. The file appears there in one step.

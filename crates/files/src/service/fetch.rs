@@ -652,7 +652,7 @@ impl State {
             self.show_folder(folder);
         }
         self.outdated(rest).iter().for_each(|old| self.store.drop_file(old));
-        self.store.show_everywhere(path, rest)?;
+        self.store.show_everywhere(path, rest).map_err(|(error, _)| error)?;
         fault_point!("files.fetch.shown");
         self.fetched.insert(rest.to_owned(), origin);
         self.report.fetched += 1;
