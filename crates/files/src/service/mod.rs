@@ -1245,6 +1245,43 @@ mod tests {
 
     #[cfg(feature = "faults")]
     #[test]
+    fn the_end_is_not_announced_before_a_finished_file_is_published_although_calls_failed() {
+        use crossdock_os::faults::{FaultPlan, set_thread_plan, take_thread_plan};
+        let root = PathBuf::from(format!("/dev/shm/crossdock-end-fails-{}", std::process::id()));
+        let notice = root.with_extension("notice");
+        let mut service = Service::start(&root, &notice, "simulate", Publish::Close, Keep::All).unwrap();
+        let stage = service.layout().stage;
+        fs::create_dir(stage.join("d")).unwrap();
+        until("the folder", || is_seen(&service, "d"));
+        // Only this thread publishes files, because a plan of failures belongs to a thread.
+        event::signal(&service.shared.stop);
+        service.watcher.take().unwrap().join().unwrap();
+        let (mut late, mut in_time) = (0, 0);
+        for seed in 0..1000 {
+            let name = format!("d/{seed}");
+            fs::write(stage.join(&name), "x").unwrap();
+            // The service tries several times to publish the file, and each attempt may fail.
+            let plan = FaultPlan::default();
+            plan.fail_some(seed, 8);
+            set_thread_plan(plan);
+            service.producers(Phase::Ended);
+            take_thread_plan();
+            let is_ending = service.shared.state().ending.is_some();
+            assert!(is_ending || is_seen(&service, &name), "{seed}: the end was announced too early");
+            (late, in_time) = (late + u32::from(is_ending), in_time + u32::from(!is_ending));
+            service.producers(Phase::Ended);
+            assert!(service.shared.state().ending.is_none(), "{seed}: {:?}", service.report());
+            assert!(is_seen(&service, &name), "{seed}: {:?}", service.report());
+            fs::remove_file(stage.join(&name)).unwrap();
+        }
+        assert!(late > 10 && in_time > 10, "{late} {in_time}");
+        drop(service);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_file(&notice).unwrap();
+    }
+
+    #[cfg(feature = "faults")]
+    #[test]
     fn events_that_cannot_be_read_cost_no_cpu_time_and_no_file() {
         use crossdock_os::faults::{FaultPlan, set_thread_plan, take_thread_plan};
         let root = PathBuf::from(format!("/dev/shm/crossdock-unread-{}", std::process::id()));
