@@ -380,8 +380,8 @@ fn completions_and_help_are_there_for_every_command() {
     }
 }
 
-/// A front cleans up after its supervisor was killed. It must do so also if nobody reads its standard error any more,
-/// and a write to it fails.
+/// The supervisor is killed, and the front cannot write to its standard error, because the reader of the pipe has
+/// closed it. The front must clean up nevertheless.
 #[test]
 fn a_front_whose_errors_nobody_reads_cleans_up_after_its_supervisor() {
     let place = Place::new("workflow: w\ngrace: 1\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");

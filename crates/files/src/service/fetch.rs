@@ -804,6 +804,8 @@ mod tests {
     use super::*;
     use crate::rules::Publish;
 
+    const EMPTY: FileMetadata = FileMetadata { size: 0, mode: 0o644, modified: (1, 2) };
+
     /// The host `b`, which fetches the file `d/f` of the host `a`.
     struct Consumer {
         root: PathBuf,
@@ -844,6 +846,17 @@ mod tests {
             let work = self.fetcher.backlog().take(&HashSet::new(), later).expect("the file is still to be fetched");
             self.fetcher.carry_out(work);
             self.fetcher.backlog().is_empty()
+        }
+
+        /// Begins to fetch an empty file. Then a producer of this host publishes a file of the same name. Gives the path of
+        /// the file that is being fetched.
+        fn begins_beside_its_own(&self) -> PathBuf {
+            let begun = self.fetcher.shared.state().begin(0, Path::new("d/f"), &EMPTY, false);
+            let Ok(Some((path, _))) = begun else { panic!("no file is begun") };
+            std::fs::create_dir(self.root.join("stage/d")).unwrap();
+            std::fs::write(self.root.join("stage/d/f"), "of this host").unwrap();
+            until("the file of this host", || self.has_file());
+            path
         }
 
         fn has_file(&self) -> bool {
@@ -899,12 +912,7 @@ mod tests {
     fn a_file_of_this_host_stays_although_a_call_failed_while_one_of_its_name_was_fetched() {
         let seen = crossdock_os::faults::each_call_fails(|attempt| {
             let host = Consumer::new("own-fails", 0);
-            let (shared, rest) = (&host.fetcher.shared, Path::new("d/f"));
-            let meta = FileMetadata { size: 0, mode: 0o644, modified: (1, 2) };
-            let Ok(Some((path, _))) = shared.state().begin(0, rest, &meta, false) else { panic!("no file is begun") };
-            std::fs::create_dir(host.root.join("stage/d")).unwrap();
-            std::fs::write(host.root.join("stage/d/f"), "of this host").unwrap();
-            until("the file of this host", || host.has_file());
+            let (shared, rest, path) = (&host.fetcher.shared, Path::new("d/f"), host.begins_beside_its_own());
             let mut state = shared.state();
             attempt.arm();
             let _ = state.arrive(shared, 0, &path, rest, 0);
@@ -921,12 +929,7 @@ mod tests {
         use crate::view::MovedFiles;
         let host = Consumer::new("own-moved", 0);
         let disk = tempfile::tempdir().unwrap();
-        let (shared, rest) = (&host.fetcher.shared, Path::new("d/f"));
-        let meta = FileMetadata { size: 0, mode: 0o644, modified: (1, 2) };
-        let Ok(Some((path, _))) = shared.state().begin(0, rest, &meta, false) else { panic!("no file is begun") };
-        std::fs::create_dir(host.root.join("stage/d")).unwrap();
-        std::fs::write(host.root.join("stage/d/f"), "of this host").unwrap();
-        until("the file of this host", || host.has_file());
+        let (shared, rest, path) = (&host.fetcher.shared, Path::new("d/f"), host.begins_beside_its_own());
         let mut state = shared.state();
         let layout = state.store.layout.clone();
         state.spill = Some(Spill::open(&layout, disk.path(), 1, MovedFiles::default()).unwrap());
@@ -934,7 +937,7 @@ mod tests {
         copy.make().unwrap();
         state.take_to_disk(&copy).unwrap();
         assert!(!host.has_file(), "the file is on the disk now");
-        assert!(matches!(state.begin(0, rest, &meta, false), Ok(None)), "this host has its own file");
+        assert!(matches!(state.begin(0, rest, &EMPTY, false), Ok(None)), "this host has its own file");
         state.arrive(shared, 0, &path, rest, 0).unwrap();
         drop(state);
         assert_eq!(std::fs::read(layout.spilled.join(rest)).unwrap(), b"of this host");

@@ -138,7 +138,7 @@ pub fn clean_up_after(id: &str) {
     clean(id, &base.join(id));
 }
 
-/// Writes a line of the command to standard error. If nobody can read it, the line is lost and the command goes on.
+/// Writes a line of `crossdock run` to standard error. If the write fails, the line is lost, and `crossdock run` goes on.
 pub fn complain(line: &str) {
     file::complain(&format!("crossdock: {line}\n"));
 }

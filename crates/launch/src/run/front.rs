@@ -36,7 +36,7 @@ pub fn front(options: &RunOptions, supervise: (&Path, &[&str])) -> u8 {
     let id = folder::fresh_id(&workflow.name);
     let result = run(options, supervise, &id, text);
     // Processes that a killed supervisor left have become children of this process, the front. The front kills them
-    // here. It says nothing before everything is cleaned up, because nobody may read its standard error.
+    // here. The front writes no message before everything is cleaned up: the write could block or fail.
     let are_killed = processes::kill_descendants(&[], Duration::from_secs(10));
     if folder::is_left(&id) {
         folder::clean_up_after(&id);
