@@ -16,7 +16,7 @@ use crossdock_client::{
 use crossdock_layout::wire::{Answer, OpenMode, Request};
 use crossdock_os::mapping::{Access, Mapping};
 use crossdock_os::{faults, socket};
-use support::{Daemon, Raw, children, kill, open, spawn_in, until};
+use support::{Daemon, Raw, children, open, spawn_in, until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 /// How long an answer may take on a loaded machine.
@@ -401,14 +401,7 @@ fn a_keeper_that_cannot_fork_keeps_what_it_has_until_it_can_or_is_told_to_end() 
     plan.words().fail_each("fork");
     daemon.kill_broker();
     until("no broker is left", || children(daemon.keeper.id()).is_empty());
-    kill(daemon.keeper.id(), "TERM");
-    let mut status = None;
-    until("the keeper ends", || {
-        status = daemon.keeper.try_wait().unwrap();
-        status.is_some()
-    });
-    assert!(status.unwrap().success());
-    assert_eq!(std::fs::read_dir(daemon.folder.path()).unwrap().count(), 0, "nothing is left");
+    daemon.end();
 }
 
 #[test]

@@ -97,6 +97,12 @@ impl Daemon {
     /// Ends the daemon, and checks that it has left nothing behind.
     pub fn stop(mut self) {
         let broker = self.broker();
+        self.end();
+        assert!(!Path::new(&format!("/proc/{broker}")).exists(), "the broker is gone");
+    }
+
+    /// Ends the daemon, which may have no broker at the moment, and checks that it has left no file behind.
+    pub fn end(&mut self) {
         kill(self.keeper.id(), "TERM");
         let mut status = None;
         until("the keeper ends", || {
@@ -104,7 +110,6 @@ impl Daemon {
             status.is_some()
         });
         assert!(status.unwrap().success());
-        assert!(!Path::new(&format!("/proc/{broker}")).exists(), "the broker is gone");
         let left: Vec<_> = std::fs::read_dir(self.folder.path()).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
     }
