@@ -46,8 +46,7 @@ pub(super) enum PeersGone {
     Left,
     /// A member of the other side died, and no new member has come since.
     Died,
-    /// Another member is healing a dead member's end at this moment. After the healing, that member wakes the members
-    /// of this side.
+    /// A new member of the other side has joined since the caller found that the other side has no members.
     Unsettled,
 }
 
