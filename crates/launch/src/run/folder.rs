@@ -330,7 +330,7 @@ mod failing_calls {
             let (path, store) = (dead.path.clone(), above.path().join("crossdock-files-dead"));
             make_store(&path.join("stores"), &store).unwrap();
             std::fs::write(store.join("file"), "x").unwrap();
-            dead.note_engine("process").unwrap();
+            dead.note_engines(&["process"]).unwrap();
             drop(dead);
             attempt.arm();
             clean_dead_in(&base, &complain);
