@@ -332,7 +332,8 @@ fn script(place: &Place, name: &str, text: &str) -> std::path::PathBuf {
 fn a_run_that_cannot_be_prepared_holds_its_lock_until_it_is_removed() {
     let place = Place::new("workflow: w\ntasks:\n  a: {command: ['true'], image: x}\n");
     // The docker engine starts nothing. It is asked for containers and images when the run is removed, and has none.
-    let asked = "case $1 in ps) flock -n r/crossdock/runs/*/lock touch free || touch held;; images) ;; *) exit 1;; esac";
+    let asked =
+        "case $1 in ps) flock -n r/crossdock/runs/*/lock touch free || touch held;; images) ;; *) exit 1;; esac";
     script(&place, "docker", asked);
     let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
     let run = finish(place.start_by(&["env", &format!("PATH={path}")], "docker", &[]));
