@@ -331,15 +331,35 @@ fn script(place: &Place, name: &str, text: &str) -> std::path::PathBuf {
 #[test]
 fn a_run_that_cannot_be_prepared_holds_its_lock_until_it_is_removed() {
     let place = Place::new("workflow: w\ntasks:\n  a: {command: ['true'], image: x}\n");
-    // The docker engine starts nothing. It is asked for containers and images when the run is removed, and has none.
-    let asked =
-        "case $1 in ps) flock -n r/crossdock/runs/*/lock touch free || touch held;; images) ;; *) exit 1;; esac";
-    script(&place, "docker", asked);
+    // The docker engine makes nothing. It is asked for containers and images when the run is removed, and has none.
+    let asked = "ps) flock -n r/crossdock/runs/*/lock touch free || touch held;;";
+    script(&place, "docker", &format!("case $1 in version) echo 1;; {asked} images) ;; *) exit 1;; esac"));
     let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
     let run = finish(place.start_by(&["env", &format!("PATH={path}")], "docker", &[]));
     assert_eq!(run.code, 69, "{}", run.err);
     let is_there = |name: &str| place.path().join(name).exists();
     assert!(is_there("held") && !is_there("free"), "a run that starts meanwhile takes this one for dead: {}", run.err);
+    place.assert_nothing_left("process");
+}
+
+/// Docker is installed, but its service does not run. Podman is installed, but can do nothing.
+#[test]
+fn engines_that_refuse_everything_leave_nothing() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: ['/bin/true']}\n");
+    script(&place, "docker", "exit 1");
+    script(&place, "podman", "[ \"$1\" = --version ] && echo podman version 4");
+    let path = format!("PATH={}", place.path().display());
+    let doctor = finish(place.command_by(&["env", &path], &["doctor"]).spawn().unwrap());
+    assert!(doctor.out.contains("docker") && doctor.out.contains("podman"), "{}", doctor.out);
+    assert_eq!(doctor.err, "");
+    place.assert_nothing_left("process");
+    let run = finish(place.start_by(&["env", &path], "auto", &[]));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.err.contains("podman: a container cannot be started"), "podman was not tried: {}", run.err);
+    assert!(!run.err.contains("may be left"), "{}", run.err);
+    let run = finish(place.start_by(&["env", &path], "docker", &[]));
+    assert_eq!(run.code, 69, "{}", run.err);
+    assert!(!run.err.contains("may be left"), "{}", run.err);
     place.assert_nothing_left("process");
 }
 

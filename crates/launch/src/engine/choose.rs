@@ -11,7 +11,7 @@ use super::charliecloud::Charliecloud;
 use super::docker::Docker;
 use super::podman::Podman;
 use super::process::Process;
-use super::{CommandLine, Engine, Request, RunContext, Unavailable, tool};
+use super::{Cleanup, CommandLine, Engine, Request, RunContext, Unavailable, tool};
 use crate::file::{Task, Workflow};
 use crate::run::folder::{self, RunFolder};
 
@@ -24,6 +24,12 @@ pub struct EngineTrial {
     pub result: Result<String, Unavailable>,
     /// How long a container that does nothing took to start and end.
     pub start: Option<Duration>,
+}
+
+impl EngineTrial {
+    fn refused(engine: &dyn Engine, why: Unavailable) -> Self {
+        Self { engine: engine.name(), result: Err(why), start: None }
+    }
 }
 
 /// All engines in the order of `auto`: engines that isolate fully and start fastest come first, and the engine without
@@ -53,35 +59,44 @@ pub fn by_name(name: &str) -> Option<Box<dyn Engine>> {
 /// machine. The trial has a run's folder of its own, which is private to the user. If this process is killed, the next
 /// run removes what the trial left.
 pub fn trial(engine: &dyn Engine) -> EngineTrial {
+    let version = match engine.version() {
+        Ok(version) => version,
+        Err(why) => return EngineTrial::refused(engine, why),
+    };
     let id = folder::fresh_id("trial");
     let tried = RunFolder::make(&id).and_then(|folder| {
-        let noted = folder.note_engines(&[engine.name()]);
-        let tried = noted.map(|()| trial_at(engine, &id, &folder.path.join("trial")).0);
+        let tried = folder.note_engines(&[engine.name()]).map(|()| {
+            let (trial, may_be_left) = trial_at(engine, version, &id, &folder.path.join("trial"));
+            if !may_be_left {
+                // If this write fails, the cleanup asks the engine again.
+                let _ = folder.note_engines(&[]);
+            }
+            trial
+        });
         folder::clean(&id, &folder.path);
         tried
     });
     tried.unwrap_or_else(|why| {
-        let result = Err(Unavailable::new(why, "set CROSSDOCK_RUNS to a folder of your own with space"));
-        EngineTrial { engine: engine.name(), result, start: None }
+        EngineTrial::refused(engine, Unavailable::new(why, "set CROSSDOCK_RUNS to a folder of your own with space"))
     })
 }
 
-/// Makes a trial with the run id `id` in `folder`, which is removed afterwards. Also tells whether the engine has left
-/// nothing.
-fn trial_at(engine: &dyn Engine, id: &str, folder: &Path) -> (EngineTrial, bool) {
-    let name = engine.name();
-    let version = match engine.version() {
-        Ok(version) => version,
-        Err(e) => return (EngineTrial { engine: name, result: Err(e), start: None }, true),
-    };
+/// Makes a trial with the run id `id` in `folder`, which is removed afterwards. Also tells whether the engine may have
+/// left something.
+fn trial_at(engine: &dyn Engine, version: String, id: &str, folder: &Path) -> (EngineTrial, bool) {
     let started = start(engine, id, folder);
-    let is_clean = engine.clean(id);
+    let may_be_left = match engine.clean(id) {
+        Cleanup::NothingLeft => false,
+        // An engine that has refused both the start and the question has made nothing.
+        Cleanup::Refused => started.is_ok(),
+        Cleanup::MayBeLeft => true,
+    };
     let _ = std::fs::remove_dir_all(folder);
     let trial = match started {
-        Ok(took) => EngineTrial { engine: name, result: Ok(version), start: Some(took) },
-        Err(e) => EngineTrial { engine: name, result: Err(e), start: None },
+        Ok(took) => EngineTrial { engine: engine.name(), result: Ok(version), start: Some(took) },
+        Err(why) => EngineTrial::refused(engine, why),
     };
-    (trial, is_clean)
+    (trial, may_be_left)
 }
 
 fn start(engine: &dyn Engine, id: &str, folder: &Path) -> Result<Duration, Unavailable> {
@@ -165,19 +180,22 @@ pub fn choose(
         let trial = match unfit {
             Some((task, e)) => {
                 let why = format!("task `{}`: {}", task.name, e.why);
-                EngineTrial { engine: engine.name(), result: Err(Unavailable::new(why, e.hint)), start: None }
+                EngineTrial::refused(engine.as_ref(), Unavailable::new(why, e.hint))
             }
-            None => match note(&[&to_clean[..], &[engine.name()]].concat()) {
-                Err(e) => {
-                    let result = Err(Unavailable::new(e, "make room in the folder of runs"));
-                    EngineTrial { engine: engine.name(), result, start: None }
-                }
-                Ok(()) if wanted == "auto" => {
-                    let (trial, is_clean) = trial_at(engine.as_ref(), id, &folder.join("trial"));
-                    to_clean.extend((!is_clean).then_some(engine.name()));
-                    trial
-                }
-                Ok(()) => EngineTrial { engine: engine.name(), result: engine.version(), start: None },
+            None => match engine.version() {
+                Err(why) => EngineTrial::refused(engine.as_ref(), why),
+                Ok(version) => match note(&[&to_clean[..], &[engine.name()]].concat()) {
+                    Err(why) => {
+                        let hint = "make room in the folder of runs";
+                        EngineTrial::refused(engine.as_ref(), Unavailable::new(why, hint))
+                    }
+                    Ok(()) if wanted == "auto" => {
+                        let (trial, may_be_left) = trial_at(engine.as_ref(), version, id, &folder.join("trial"));
+                        to_clean.extend(may_be_left.then_some(engine.name()));
+                        trial
+                    }
+                    Ok(()) => EngineTrial { engine: engine.name(), result: Ok(version), start: None },
+                },
             },
         };
         let works = trial.result.is_ok();
@@ -186,6 +204,8 @@ pub fn choose(
             return Ok(ChosenEngine { engine, trials: refused });
         }
     }
+    // If this write fails, the cleanup also asks an engine that has left nothing.
+    let _ = note(&to_clean);
     Err(refused)
 }
 

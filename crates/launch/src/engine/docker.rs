@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::container::{Flavour, arguments};
-use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
+use super::{Cleanup, CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
 pub struct Docker;
@@ -87,13 +87,17 @@ impl Engine for Docker {
         tool::run(&["docker", "rm", "--force", container], DEADLINE);
     }
 
-    fn clean(&self, run: &str) -> bool {
+    fn clean(&self, run: &str) -> Cleanup {
         let filter = format!("label=crossdock.run={run}");
         let list = ["docker", "ps", "--all", "--quiet", "--filter", &filter];
         let format = "{{.Repository}}:{{.Tag}}";
         let images = ["docker", "images", "--format", format, &repository(run)];
-        tool::remove_listed(&list, &["docker", "rm", "--force"], DEADLINE)
-            && tool::remove_listed(&images, &["docker", "rmi", "--force"], DEADLINE)
+        let removed = match tool::remove_listed(&list, &["docker", "rm", "--force"], DEADLINE) {
+            Cleanup::NothingLeft => tool::remove_listed(&images, &["docker", "rmi", "--force"], DEADLINE),
+            left => left,
+        };
+        // The service has told its version before it got a request. If it has stopped since, it may have made something.
+        if removed == Cleanup::Refused { Cleanup::MayBeLeft } else { removed }
     }
 
     fn hint(&self, words: &str) -> String {

@@ -91,6 +91,17 @@ pub struct RunContext {
     pub gid: u32,
 }
 
+/// What is left of a run's containers and images after [`Engine::clean`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleanup {
+    /// No container and no image is left.
+    NothingLeft,
+    /// The engine answered with an error when it was asked for containers.
+    Refused,
+    /// The engine gave no answer, or did not remove everything.
+    MayBeLeft,
+}
+
 /// What an engine prepared for a task and all of its ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
@@ -168,7 +179,8 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// Gives the engine's version if its program exists. Whether the engine works is found out by [`trial`].
+    /// Gives the engine's version if its program exists and the engine's service, if it has one, answers. Makes nothing.
+    /// Whether the engine works is found out by [`trial`].
     fn version(&self) -> Result<String, Unavailable>;
 
     /// Tells whether the engine can run this task at all.
@@ -189,9 +201,9 @@ pub trait Engine: Send + Sync {
     /// Kills the container with this name. An engine that gives containers no names does nothing.
     fn kill(&self, _container: &str) {}
 
-    /// Removes all containers and images of a run, if there are any. Returns true if no container is left.
-    fn clean(&self, _run: &str) -> bool {
-        true
+    /// Removes all containers and images of a run, if there are any.
+    fn clean(&self, _run: &str) -> Cleanup {
+        Cleanup::NothingLeft
     }
 
     /// Gives a hint for a trial whose error output ended with `words`.

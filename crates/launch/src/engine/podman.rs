@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossdock_os::process::{self, Limit};
 
 use super::container::{Flavour, arguments};
-use super::{CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
+use super::{Cleanup, CommandLine, Engine, Isolation, Prepared, Request, RunContext, Skeleton, Unavailable, tool};
 use crate::file::{Files, Task};
 
 /// The engine podman. The field is the value of podman's option `--runtime`.
@@ -128,7 +128,7 @@ impl Engine for Podman {
         tool::run(&["podman", "rm", "--force", "--time", "0", container], DEADLINE);
     }
 
-    fn clean(&self, run: &str) -> bool {
+    fn clean(&self, run: &str) -> Cleanup {
         let filter = format!("label=crossdock.run={run}");
         let list = ["podman", "ps", "--all", "--quiet", "--filter", &filter];
         tool::remove_listed(&list, &["podman", "rm", "--force", "--time", "0"], DEADLINE)

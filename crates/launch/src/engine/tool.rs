@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use crossdock_os::spawn;
 
+use super::Cleanup;
+
 /// The result of a helper command.
 #[derive(Debug)]
 pub struct Outcome {
@@ -102,25 +104,28 @@ impl Reader {
     }
 }
 
-/// Removes everything that the command `list` names, by the command `remove`, which gets all the names. Returns true if
-/// nothing is left: `list` then names nothing more, or the program of `list` is not installed. An engine that does not
-/// answer holds the caller up for `deadline` and half a second for each name, but not for `deadline` at each name.
-pub fn remove_listed(list: &[&str], remove: &[&str], deadline: Duration) -> bool {
+/// Removes everything that the command `list` names, by the command `remove`, which gets all the names. Nothing is left if
+/// `list` then names nothing more, or if the program of `list` is not installed. An engine that does not answer holds
+/// the caller up for `deadline` and half a second for each name, but not for `deadline` at each name.
+pub fn remove_listed(list: &[&str], remove: &[&str], deadline: Duration) -> Cleanup {
     let found = run(list, deadline);
-    if !found.good {
-        return matches!(found.trouble, Some(HelperFailure::Missing(_)));
+    match found.trouble {
+        None if !found.good => return Cleanup::Refused,
+        Some(HelperFailure::Missing(_)) => return Cleanup::NothingLeft,
+        Some(_) => return Cleanup::MayBeLeft,
+        None => {}
     }
     let names: Vec<&str> = found.output.split_whitespace().collect();
     if names.is_empty() {
-        return true;
+        return Cleanup::NothingLeft;
     }
     let removed = run(&[remove, &names].concat(), deadline + Duration::from_millis(500) * names.len() as u32);
     // If the engine was killed at the deadline, it would not answer the next question either.
     if matches!(removed.trouble, Some(HelperFailure::NoAnswer(..))) {
-        return false;
+        return Cleanup::MayBeLeft;
     }
     let left = run(list, deadline);
-    left.good && left.output.is_empty()
+    if left.good && left.output.is_empty() { Cleanup::NothingLeft } else { Cleanup::MayBeLeft }
 }
 
 /// Runs a program with arguments and kills it at the deadline.
@@ -199,12 +204,13 @@ mod tests {
         std::fs::write(folder.path().join("one"), "").unwrap();
         let deadline = Duration::from_secs(20);
         let remove = ["sh", "-c", "for name; do rm \"$0/$name\"; done", path];
-        assert!(!remove_listed(&["ls", path], &["true"], deadline), "nothing removes it");
+        assert_eq!(remove_listed(&["ls", path], &["true"], deadline), Cleanup::MayBeLeft, "nothing removes it");
         std::fs::write(folder.path().join("two"), "").unwrap();
-        assert!(remove_listed(&["ls", path], &remove, deadline));
-        assert!(remove_listed(&["ls", path], &["false"], deadline), "there is nothing");
-        assert!(!remove_listed(&["ls", "/no/such/folder"], &["true"], deadline), "it cannot be listed");
-        assert!(remove_listed(&["no-such-program-as-this"], &["true"], deadline), "the program is gone");
+        let listed = |list: &[&str], remove: &[&str]| remove_listed(list, remove, deadline);
+        assert_eq!(listed(&["ls", path], &remove), Cleanup::NothingLeft);
+        assert_eq!(listed(&["ls", path], &["false"]), Cleanup::NothingLeft, "there is nothing");
+        assert_eq!(listed(&["ls", "/no/such/folder"], &["true"]), Cleanup::Refused, "it cannot be listed");
+        assert_eq!(listed(&["no-such-program-as-this"], &["true"]), Cleanup::NothingLeft, "the program is gone");
     }
 
     #[test]
@@ -212,7 +218,8 @@ mod tests {
         let names = vec!["name"; 30].join(" ");
         let started = Instant::now();
         let list = ["echo", &names];
-        assert!(!remove_listed(&list, &["sh", "-c", "sleep 60"], Duration::from_millis(100)));
+        let removed = remove_listed(&list, &["sh", "-c", "sleep 60"], Duration::from_millis(100));
+        assert_eq!(removed, Cleanup::MayBeLeft);
         assert!(started.elapsed() < Duration::from_secs(40), "{:?} for 30 names", started.elapsed());
     }
 }

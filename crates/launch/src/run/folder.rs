@@ -12,7 +12,7 @@ use crossdock_os::file::{self, rename_to_free_name, try_lock, try_lock_shared};
 use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 
 use super::processes;
-use crate::engine;
+use crate::engine::{self, Cleanup};
 
 /// A run's folder, with the lock that says that the run lives.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
         Ok(names) => {
             let engines = names.lines().filter_map(|name| engine::by_name(name.trim()));
             let mut are_gone = true;
-            engines.for_each(|engine| are_gone &= engine.clean(id));
+            engines.for_each(|engine| are_gone &= engine.clean(id) == Cleanup::NothingLeft);
             are_gone
         }
         Err(error) => error.kind() == io::ErrorKind::NotFound,
