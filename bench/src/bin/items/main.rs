@@ -47,13 +47,14 @@ fn main() {
     let rounds = if arguments.iter().any(|word| word == "--quick") { 5 } else { 9 };
     let daemon = Daemon::start(Path::new(command));
     let endpoint = daemon.socket();
-    drop(daemon.connect());
-    // The process for the other side of all measurements is forked before this process has a second thread.
+    // The processes for the other side of all measurements are forked before this process has a second thread. A session
+    // has a thread.
     let words = Words::new();
     let (ours, relay_a) = socket::pair().expect("a pair");
     let (relay_b, theirs) = socket::pair().expect("a pair");
     let relay = child::fork(|| floors::relay(&relay_a, &relay_b)).expect("a relay");
     let peer = child::fork(|| {
+        drop(daemon.connect());
         let session = handing::join(&endpoint, "pong");
         for _ in 0..rounds {
             for pace in Pace::BOTH {
@@ -67,6 +68,8 @@ fn main() {
         0
     });
     let peer = peer.expect("a peer");
+    // The first connection waits until the daemon answers.
+    drop(daemon.connect());
     let session = handing::join(&endpoint, "ping");
     let folder = Folder::mount(2 << 30).or_else(|_| Folder::shared_memory()).expect("a memory file system");
     handing::create(&session, COOPERATIVE, 10_000, ItemLevel::Cooperative);
