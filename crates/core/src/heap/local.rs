@@ -77,7 +77,7 @@ impl Region {
     pub(super) fn free_own(&self, local: &mut LocalSlot, offset: u64) -> bool {
         let relative = offset.wrapping_sub(self.memory.geometry().data_at);
         let (slice, within) = (relative / SLICE, relative % SLICE);
-        let Some(head) = self.memory.head(slice) else { return false };
+        let Some((head, states)) = self.memory.head_and_states(slice) else { return false };
         let word = SliceWord(head.word.load(Ordering::Acquire));
         let class = word.class();
         if !word.is_small() || word.owner() != local.index || class >= CLASSES.len() {
@@ -85,7 +85,7 @@ impl Region {
         }
         // No block begins at this offset, because it lies behind the last block of the slice.
         let Some(block) = CLASSES[class].block_at(within) else { return false };
-        let Some(state) = self.memory.state(slice, block) else { return false };
+        let Some(state) = states.get(block as usize) else { return false };
         if state.load(Ordering::Relaxed) != STATE_USED {
             return false;
         }

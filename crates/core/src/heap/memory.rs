@@ -109,6 +109,15 @@ impl Memory {
         (slice < self.geometry.slices).then(|| unsafe { &*self.heads.add(slice as usize) })
     }
 
+    /// The head of a slice, and the state bytes of the slice's blocks.
+    #[inline]
+    pub(crate) fn head_and_states(&self, slice: u64) -> Option<(&SliceHead, &[AtomicU8; STATES_PER_SLICE as usize])> {
+        let head = self.head(slice)?;
+        // SAFETY: the slice has a head, so its index is below `geometry.slices`, and at `states` there is room for
+        // STATES_PER_SLICE state bytes of each slice.
+        Some((head, unsafe { &*self.states.add((slice * STATES_PER_SLICE) as usize).cast() }))
+    }
+
     /// The number of slices of the large block whose first slice has this head: from 1 to `most`.
     pub(crate) fn run_within(head: &SliceHead, most: u64) -> u64 {
         head.run.load(Ordering::Acquire).clamped(most).max(1)

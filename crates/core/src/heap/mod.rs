@@ -72,6 +72,7 @@ impl Region {
     /// # Errors
     /// `NO_SPACE` if the region cannot grow by enough memory, `INVALID` if `size` is 0 or the alignment is not
     /// allowed.
+    #[inline]
     pub fn allocate(self: &Arc<Self>, size: u64, align: u64) -> Result<u64> {
         if let Some(class) = quick_class(size, align) {
             if let Some(offset) = self.cached_local().and_then(|local| local.take_at_hand(self, class)) {
@@ -94,6 +95,7 @@ impl Region {
     /// # Errors
     /// `BAD_HANDLE` if no block in use starts at `offset`. `BUSY` if the block belongs to a named object, or if a
     /// stopped member holds the region's lock.
+    #[inline]
     pub fn deallocate(self: &Arc<Self>, offset: u64) -> Result<()> {
         if let Some(local) = self.cached_local() {
             if self.is_healed() && self.free_own(local, offset) {

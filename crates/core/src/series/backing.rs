@@ -57,15 +57,14 @@ impl Publisher {
     /// Splits a range of chunks into runs with the same kind of memory. `table` is the range of the chunks' indices in
     /// the slot table. All these chunks belong to one variable.
     pub(super) fn backings(&self, table: Range<u32>) -> Vec<(Range<u32>, Backing)> {
-        let mut found: Vec<(Range<u32>, Backing)> = Vec::new();
-        for index in table {
-            let backing = self.backing[index as usize];
-            match found.last_mut() {
-                Some((range, last)) if *last == backing => range.end = index + 1,
-                _ => found.push((index..index + 1, backing)),
-            }
-        }
-        found
+        let mut at = table.start;
+        let runs = self.backing[table.start as usize..table.end as usize].chunk_by(PartialEq::eq);
+        runs.map(|run| {
+            let start = at;
+            at += run.len() as u32;
+            (start..at, run[0])
+        })
+        .collect()
     }
 
     /// Changes the kind of memory of some chunks. The chosen method needs a certain kind of memory (`goal`), and these

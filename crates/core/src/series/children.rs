@@ -15,7 +15,7 @@
 //! them. So these slots are kept for the child like those of a published version, even if the program gives up the
 //! begun version.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crossdock_os::OsResult;
 use crossdock_os::fork_watch::ForkWatch;
@@ -80,22 +80,22 @@ impl Children {
         });
     }
 
-    /// The publisher recycles the version with the number `version`, which has the slot `slot`. If a child may have
-    /// this slot mapped, keeps the slot, so that the publisher does not write to it.
-    pub fn keep(&mut self, version: u64, slot: u32, slots: &mut Slots) {
+    /// The publisher recycles the version with the number `version`, which has these slots. If a child may have the
+    /// slots mapped, keeps them, so that the publisher does not write to them.
+    pub fn keep(&mut self, version: u64, of_version: impl Iterator<Item = u32> + Clone, slots: &mut Slots) {
         for forked in self.forked.iter_mut().filter(|forked| forked.versions.contains(&version)) {
-            slots.hold(slot);
-            forked.kept.push(slot);
+            of_version.clone().for_each(|slot| slots.hold(slot));
+            forked.kept.extend(of_version.clone());
         }
     }
 
-    /// The publisher gives up a begun version, which has the slot `slot`. If a child may have this slot mapped, keeps
-    /// the slot. `version` is the number that the begun version would have had.
-    fn keep_begun(&mut self, version: u64, slot: u32, slots: &mut Slots) {
-        self.keep(version, slot, slots);
+    /// The publisher gives up a begun version, which has these slots. If a child may have the slots mapped, keeps them.
+    /// `version` is the number that the begun version would have had.
+    fn keep_begun(&mut self, version: u64, of_version: Range<u32>, slots: &mut Slots) {
+        self.keep(version, of_version.clone(), slots);
         if let Some(open) = &mut self.watch {
-            slots.hold(slot);
-            open.kept.push(slot);
+            of_version.clone().for_each(|slot| slots.hold(slot));
+            open.kept.extend(of_version);
         }
     }
 }
@@ -140,11 +140,10 @@ impl Publisher {
     /// Gives up slots of the begun version. [`Self::free_kept_slots`] then frees them, unless a child may have them
     /// mapped.
     pub(super) fn give_up_begun_run(&mut self, run: SlotRun) {
-        for slot in run.first..run.first + run.count {
-            self.slots.hold(slot);
-            self.children.keep_begun(self.sequence + 1, slot, &mut self.slots);
-            self.slots.let_go(slot);
-        }
+        let of_run = run.first..run.first + run.count;
+        of_run.clone().for_each(|slot| self.slots.hold(slot));
+        self.children.keep_begun(self.sequence + 1, of_run.clone(), &mut self.slots);
+        of_run.for_each(|slot| self.slots.let_go(slot));
     }
 
     /// Frees the slots that were kept for children that are gone by now.

@@ -9,7 +9,7 @@
 use crossdock_layout::Status;
 use crossdock_layout::series::HUGE;
 use crossdock_layout::wire::SegmentKind;
-use crossdock_os::{Access, memfd};
+use crossdock_os::{Access, cgroup, memfd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -151,6 +151,11 @@ impl Publisher {
             Error::new(Status::NoSpace, text)
         })?;
         fault_point!("series.grow.reserved");
+        let block = at / HUGE * HUGE;
+        if block >= geometry.slot(0) && block < at && at + length >= block + HUGE && cgroup::check(HUGE).is_ok() {
+            // The pool had less than half of this huge page, in small pages, and now has the rest.
+            mapping.collapse(block, HUGE);
+        }
         mapping.populate(at, length, Access::ReadWrite);
         self.slots.commit(more);
         self.counts.reserved = total;
@@ -213,10 +218,9 @@ impl Publisher {
         let mut table = std::mem::take(&mut self.scratch);
         self.pool.read_table(record, &mut table);
         let committed = self.slots.committed();
-        for slot in table.iter().filter(|slot| **slot < committed) {
-            self.children.keep(self.records[record as usize], *slot, &mut self.slots);
-            self.slots.let_go(*slot);
-        }
+        let of_version = table.iter().copied().filter(|slot| *slot < committed);
+        self.children.keep(self.records[record as usize], of_version.clone(), &mut self.slots);
+        of_version.for_each(|slot| self.slots.let_go(slot));
         self.scratch = table;
         self.records[record as usize] = 0;
     }
@@ -271,20 +275,66 @@ impl Publisher {
     }
 }
 
-#[cfg(all(test, feature = "faults"))]
+#[cfg(test)]
 mod tests {
     use super::super::{Identity, Publisher, Spec, Variable};
+    use super::HUGE;
     use crate::host::StandaloneHost;
-    use crossdock_os::faults::each_call_fails;
     use std::sync::Arc;
 
+    fn publisher(spec: &Spec) -> Publisher {
+        Publisher::create(Identity::alone("s"), spec, Arc::new(StandaloneHost::default())).unwrap().0
+    }
+
+    /// The number of bytes that are mapped by huge pages in the mapping of shared memory to which the address belongs.
+    fn in_huge_pages(address: usize) -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_mapping = maps.lines().skip_while(|line| {
+            let ends = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let [start, end] = [ends.map(|ends| ends.0), ends.map(|ends| ends.1)]
+                .map(|end| end.and_then(|end| usize::from_str_radix(end, 16).ok()).unwrap_or(usize::MAX));
+            !(start <= address && address < end)
+        });
+        let line = of_mapping.skip(1).find(|line| line.starts_with("ShmemPmdMapped:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn a_pool_that_has_grown_in_small_pages_gets_a_huge_page_and_keeps_its_bytes() {
+        let memory = crossdock_os::memfd::create("crossdock-test", HUGE).unwrap();
+        let mapping =
+            crossdock_os::Mapping::for_huge_pages(&memory, HUGE as usize, crossdock_os::Access::ReadWrite).unwrap();
+        mapping.take_huge_pages(&memory, 0, HUGE);
+        if in_huge_pages(mapping.start().as_ptr() as usize) != HUGE {
+            return crossdock_os::testing::skip("huge-pages");
+        }
+        let variable = Variable::new("u", "u64", &[1 << 15]);
+        let mut publisher = publisher(&Spec { chunk: Some(65536), keep: 4, ..Spec::of(vec![variable]) });
+        for step in 1..=5 {
+            publisher.elements::<u64>("u").unwrap().fill(step);
+            publisher.publish(&[]).unwrap();
+        }
+        let pool = &publisher.pool;
+        assert_eq!(u64::from(publisher.slots.committed()) * pool.chunk() as u64, HUGE);
+        assert_eq!(in_huge_pages(pool.slot(0) as usize), HUGE);
+        let mut table = vec![0; pool.geometry().counts.chunks as usize];
+        for (record, sequence) in publisher.records.iter().enumerate().filter(|(_, sequence)| **sequence != 0) {
+            pool.read_table(record as u32, &mut table);
+            for slot in &table {
+                // SAFETY: the slot belongs to a version, so no code writes to it.
+                let words = unsafe { std::slice::from_raw_parts(pool.slot(*slot).cast::<u64>(), pool.chunk() / 8) };
+                assert!(words.iter().all(|word| word == sequence), "version {sequence}");
+            }
+        }
+    }
+
+    #[cfg(feature = "faults")]
     #[test]
     fn a_pool_whose_growth_by_whole_huge_pages_fails_gets_the_slots_that_it_needs() {
         let mut grown_by = Vec::new();
-        each_call_fails(|attempt| {
-            let spec = Spec { chunk: Some(65536), ..Spec::of(vec![Variable::new("u", "u64", &[3 << 17])]) };
-            let host = Arc::new(StandaloneHost::default());
-            let mut publisher = Publisher::create(Identity::alone("s"), &spec, host).unwrap().0;
+        crossdock_os::faults::each_call_fails(|attempt| {
+            let mut publisher =
+                publisher(&Spec { chunk: Some(65536), ..Spec::of(vec![Variable::new("u", "u64", &[3 << 17])]) });
             let before = publisher.slots.committed();
             attempt.arm();
             let grown = publisher.grow(3);
