@@ -29,6 +29,12 @@ import time
 HANG = 60.0  # a worker hangs if it prints nothing for so long while it is not stopped
 LONGEST_RUN = 300.0
 PAUSE = 1.0  # between two runs of a workflow
+# How many blocks without a name a worker holds at most; BLOCKS in worker.c. Each of the other workers holds fewer than SPARE.
+NAMELESS = {"worker-c": 100}
+# How many blocks a worker leaves at most when it is killed: in C++, a vector without a name and its elements.
+LOST = {"worker-cpp": 2}
+# How many blocks a worker may have beyond these, for the moment that a call takes.
+SPARE = 4
 PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 
 class Faults:
@@ -54,7 +60,10 @@ class Worker:
     def __init__(self, soak, number, command):
         self.soak, self.number, self.command = soak, number, command
         self.process, self.stopped_until, self.rounds, self.before = None, 0.0, 0, 0
-        self.longest = 0.0
+        self.longest, self.kills = 0.0, 0
+
+    def kind(self):
+        return pathlib.Path(self.command[-1]).name
 
     def start(self):
         left = self.soak.until - time.monotonic()
@@ -106,7 +115,49 @@ class Worker:
         self.process.wait()
         self.read()
         self.process.stdout.close()
-        self.before, self.rounds = self.before + self.rounds, 0
+        self.before, self.rounds, self.kills = self.before + self.rounds, 0, self.kills + 1
+
+class Heap:
+    """Counts the blocks in the region of the workers, again and again, by `crossdock inspect`. The workers that are killed must
+    not leave more and more blocks."""
+
+    def __init__(self, soak):
+        self.soak, self.asking, self.asked, self.told = soak, None, 0.0, None
+
+    def look(self, now):
+        """Reads the answer if there is one, and asks again. Gives the number of blocks of the last answer."""
+        if self.asking and self.asking.poll() is None:
+            if now - self.asked > HANG:
+                self.soak.fault(f"`crossdock inspect heap` has not ended after {HANG:.0f} s")
+                self.end()
+        else:
+            if self.asking:
+                # A call that meets no daemon, because the keeper was just killed, gives no number.
+                text = self.asking.communicate()[0]
+                if self.asking.returncode == 0:
+                    (self.told,) = json.loads(text)["segments"]
+            program = pathlib.Path(self.soak.options.folder) / "crossdock"
+            environment = {**self.soak.environment}
+            del environment["CROSSDOCK_FAULTS"]
+            self.asking = subprocess.Popen([program, "inspect", "heap", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+            self.asked = now
+        return self.told["blocks"] if self.told else 0
+
+    def check(self):
+        if not self.told:
+            self.soak.fault("`crossdock inspect heap` could not count the blocks of the region once")
+            return
+        workers = self.soak.workers
+        allowed = 2 * len(self.told["objects"]) + SPARE * len(workers)
+        allowed += sum(NAMELESS.get(worker.kind(), 0) + LOST.get(worker.kind(), 0) * worker.kills for worker in workers)
+        if self.told["blocks"] > allowed:
+            self.soak.fault(f"the region has {self.told['blocks']} blocks in use, although the workers need at most {allowed}")
+
+    def end(self):
+        if self.asking:
+            self.asking.kill()
+            self.asking.communicate()
+            self.asking = None
 
 class Runner:
     """Runs `crossdock run` with one workflow file again and again. Each run ends well or is killed, and leaves nothing behind."""
@@ -197,6 +248,7 @@ class Soak:
         self.faulty, self.samples, self.keeper, self.has_asked_for_failures = [], [], None, False
         self.regions, self.split = set(), set()
         self.workers = [Worker(self, 2 * pair + half, words[half].split()) for pair, words in enumerate(options.pair) for half in (0, 1)]
+        self.heap = Heap(self)
         self.runs = self.folder / "runs"
         self.runs.mkdir(mode=0o700)
         self.runners = [Runner(self, file) for file in options.run]
@@ -341,6 +393,7 @@ class Soak:
                 "second": round(now - self.began, 1),
                 "memory": (sum(kilobytes(pid, "RssAnon") for pid in programs + daemon) + max(kilobytes(pid, "RssShmem") for pid in programs)) / 1024,
                 "descriptors": sum(map(descriptors, programs + daemon)),
+                "blocks": self.heap.look(now),
                 "latency": max(worker.longest for worker in self.workers),
                 "rounds": sum(worker.before + worker.rounds for worker in self.workers),
             }
@@ -380,6 +433,7 @@ class Soak:
     def end(self):
         """Ends the test: from now on no call is made to fail, and no process is killed. Each worker must end by itself,
         and the daemon when it is asked to."""
+        self.heap.check()
         self.faults["one_in"] = 0
         patience = time.monotonic() + HANG
         for worker in self.workers:
@@ -415,6 +469,7 @@ class Soak:
             self.fault(f"files are left: {left}")
 
     def clean_up(self):
+        self.heap.end()
         # A runner that is told to end stops its tasks and removes the folder of its run.
         ending = [runner.process for runner in self.runners if runner.process and runner.process.poll() is None]
         for process in ending:
@@ -432,8 +487,7 @@ class Soak:
         counts = {**self.counts, "calls failed": self.faults["failed"], "calls": self.faults["calls"]}
         rounds = {}
         for worker in self.workers:
-            kind = pathlib.Path(worker.command[-1]).name
-            rounds[kind] = rounds.get(kind, 0) + worker.before + worker.rounds
+            rounds[worker.kind()] = rounds.get(worker.kind(), 0) + worker.before + worker.rounds
         rounds |= {f"run {runner.name}": runner.finished for runner in self.runners}
         idle = [f"worker {w.number} ({w.command[-1]}) did not finish one round" for w in self.workers if w.before + w.rounds == 0]
         for text in idle:
@@ -447,19 +501,19 @@ class Soak:
         print("soak: rounds by " + ", ".join(f"{kind}: {n}" for kind, n in rounds.items()))
         if self.samples:
             third = max(1, len(self.samples) // 3)
-            for what, unit in (("memory", "MB"), ("descriptors", ""), ("latency", "ms")):
+            for what, unit in (("memory", "MB"), ("descriptors", ""), ("blocks", ""), ("latency", "ms")):
                 parts = [sorted(s[what] for s in part)[len(part) // 2] for part in (self.samples[:third], self.samples[-third:])]
                 most = max(s[what] for s in self.samples)
                 print(f"soak: {what}: median of the first third {parts[0]:.0f} {unit}, of the last {parts[1]:.0f}, most {most:.0f}")
-        checks = 5
+        checks = 6
         print(f"{max(0, checks - len(self.faulty))} passed, {len(self.faulty)} failed, 0 skipped")
         return 1 if self.faulty else 0
 
 def plot(samples):
-    """Draws memory, descriptors and latency over time, as SVG."""
+    """Draws memory, descriptors, blocks of the region and latency over time, as SVG."""
     width, height, gap = 900, 160, 40
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 100}" height="{3 * (height + gap)}" font-family="sans-serif" font-size="12">']
-    for row, (what, unit) in enumerate((("memory", "MB"), ("descriptors", ""), ("latency", "ms, longest round"))):
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 100}" height="{4 * (height + gap)}" font-family="sans-serif" font-size="12">']
+    for row, (what, unit) in enumerate((("memory", "MB"), ("descriptors", ""), ("blocks", "of the workers' region"), ("latency", "ms, longest round"))):
         top, most = row * (height + gap) + 20, max([s[what] for s in samples] or [1]) or 1
         last = max(samples[-1]["second"], 1) if samples else 1
         points = " ".join(f"{60 + width * s['second'] / last:.1f},{top + height - height * s[what] / most:.1f}" for s in samples)

@@ -14,10 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCKS = 100, N = 4096, ITEM = 50000, SHORT = 200, WAIT = 10000, SLOW = 4 };
+enum { BLOCKS = 100, LARGEST = 300, N = 4096, ITEM = 50000, SHORT = 200, WAIT = 10000, SLOW = 4 };
 
 static unsigned number, half;
-static char task[32], peer[32], vector_name[32], port_name[32], series_name[32], item_name[32];
+static char task[32], peer[32], vector_name[32], records_name[32], port_name[32], series_name[32], item_name[32];
 static crossdock_session *session;
 
 static double now(void)
@@ -92,27 +92,60 @@ static void check(const char *what, const uint64_t *words, size_t count, uint64_
 
 /* ---- heap and vector */
 
-static struct { uint64_t *words; size_t count; uint64_t stamp; } blocks[BLOCKS];
+/* A block without a name, with a checksum. The record of the block is in an ndarray of the region. If the worker is
+ * killed, the next worker of this number finds the block by its record, checks it and replaces it. So no block is lost. */
+struct record {
+    crossdock_handle handle; /* {0, 0} if there is no block yet */
+    uint64_t count, stamp;
+};
+enum { RECORD_WORDS = sizeof(struct record) / 8 };
+
 static crossdock_region *region;
+static crossdock_ndarray *records;
 static crossdock_vector *vector;
+/* A prepared block. It stays here if the block cannot be put into a record now, and is used in the next round. */
+static void *prepared;
+static uint64_t prepared_count;
+
+static int open_records(void)
+{
+    uint64_t words = BLOCKS * RECORD_WORDS;
+    /* A worker of this number may have been killed while it wrote a record. `heal` finishes or undoes that write. */
+    return records || (WORKS(crossdock_region_heal(region, NULL)) &&
+                       WORKS(crossdock_ndarray_open(region, records_name, "u64", CROSSDOCK_ORDER_C, 1, &words,
+                                                    CROSSDOCK_OPEN_OR_CREATE, WAIT, &records)));
+}
+
+/* Checks one block and replaces it by a new one, in one step. */
+static void block_round(uint64_t round)
+{
+    if (!open_records())
+        return;
+    struct record *record = (struct record *)crossdock_ndarray_data(records) + mix(round) % BLOCKS;
+    crossdock_object old = {0};
+    if (record->handle.segment) {
+        if (!WORKS(crossdock_handle_load(region, record->handle, NULL, &old)))
+            return;
+        check("heap block", old.address, record->count, record->stamp);
+    }
+    if (!prepared) {
+        prepared_count = 1 + mix(round + 1) % LARGEST;
+        if (!WORKS(crossdock_prepare(region, 8 * prepared_count, 8, &prepared)))
+            return;
+    }
+    struct record fresh = {.count = prepared_count, .stamp = mix(round * 1000 + number)};
+    if (!WORKS(crossdock_handle_save(region, prepared, &fresh.handle)))
+        return;
+    fill(prepared, fresh.count, fresh.stamp);
+    if (WORKS(crossdock_replace(region, record, (uint64_t *)&fresh, RECORD_WORDS, prepared, old.address)))
+        prepared = NULL;
+}
 
 static void heap_round(uint64_t round)
 {
     if (!region && !WORKS(crossdock_region_open(session, "heap", CROSSDOCK_OPEN_OR_CREATE, 256u << 20, -1, &region)))
         return;
-    unsigned at = (unsigned)(mix(round) % BLOCKS);
-    if (blocks[at].words) {
-        check("heap block", blocks[at].words, blocks[at].count, blocks[at].stamp);
-        if (!WORKS(crossdock_deallocate(region, blocks[at].words)))
-            return;
-        blocks[at].words = NULL;
-    }
-    size_t count = 1 + mix(round + 1) % 300;
-    void *address;
-    if (WORKS(crossdock_allocate(region, 8 * count, 8, &address))) {
-        blocks[at].words = address, blocks[at].count = count, blocks[at].stamp = mix(round * 1000 + number);
-        fill(address, count, blocks[at].stamp);
-    }
+    block_round(round);
     if (!vector && !WORKS(crossdock_vector_open(region, vector_name, "i64", CROSSDOCK_OPEN_OR_CREATE, WAIT, &vector)))
         return;
     /* The first element is the number from which the others were computed, or 0 while they are being written. */
@@ -243,6 +276,7 @@ int main(int argc, char **argv)
     double until = now() + atof(argv[2]);
     snprintf(task, sizeof task, "w%u", number), snprintf(peer, sizeof peer, "w%u", number ^ 1);
     snprintf(vector_name, sizeof vector_name, "v%u", number);
+    snprintf(records_name, sizeof records_name, "blocks%u", number);
     snprintf(port_name, sizeof port_name, "p%u", number / 2);
     snprintf(series_name, sizeof series_name, "s%u", number / 2);
     snprintf(item_name, sizeof item_name, "i%u", number / 2);

@@ -105,7 +105,7 @@ class worker {
       crossdock::detail::check(crossdock_region_open(session_.get(), "heap", CROSSDOCK_OPEN_OR_CREATE, 256U << 20, CROSSDOCK_WAIT, &given));
       region_ = crossdock::region::taken(given, session_);
     }
-    // A block without a name. If the worker is killed, the block is freed when the worker's heap slot is healed.
+    // A vector without a name. If the worker is killed before it destroys the vector, the vector stays in the region.
     auto& block = region_->create<crossdock::vector<std::int64_t>>();
     block.resize(1 + mix(stamp) % 300);
     fill(block.span(), stamp);
