@@ -173,40 +173,41 @@ pub fn choose(
     (id, folder): (&str, &Path),
     note: &dyn Fn(&[&str]) -> Result<(), String>,
 ) -> Result<ChosenEngine, Vec<EngineTrial>> {
-    let (mut refused, mut to_clean) = (Vec::new(), Vec::new());
+    let (mut trials, mut to_clean) = (Vec::new(), Vec::new());
     let candidates = if wanted == "auto" { all() } else { by_name(wanted).into_iter().collect() };
     for engine in candidates {
-        let unfit = workflow.tasks.iter().find_map(|t| engine.accepts(t).err().map(|e| (t, e)));
-        let trial = match unfit {
-            Some((task, e)) => {
-                let why = format!("task `{}`: {}", task.name, e.why);
-                EngineTrial::refused(engine.as_ref(), Unavailable::new(why, e.hint))
+        let name = engine.name();
+        let tried = version_for(engine.as_ref(), workflow).and_then(|version| {
+            note(&[&to_clean[..], &[name]].concat())
+                .map_err(|why| Unavailable::new(why, "make room in the folder of runs"))?;
+            Ok(version)
+        });
+        let trial = match tried {
+            Err(why) => EngineTrial::refused(engine.as_ref(), why),
+            Ok(version) if wanted != "auto" => EngineTrial { engine: name, result: Ok(version), start: None },
+            Ok(version) => {
+                let (trial, may_be_left) = trial_at(engine.as_ref(), version, id, &folder.join("trial"));
+                to_clean.extend(may_be_left.then_some(name));
+                trial
             }
-            None => match engine.version() {
-                Err(why) => EngineTrial::refused(engine.as_ref(), why),
-                Ok(version) => match note(&[&to_clean[..], &[engine.name()]].concat()) {
-                    Err(why) => {
-                        let hint = "make room in the folder of runs";
-                        EngineTrial::refused(engine.as_ref(), Unavailable::new(why, hint))
-                    }
-                    Ok(()) if wanted == "auto" => {
-                        let (trial, may_be_left) = trial_at(engine.as_ref(), version, id, &folder.join("trial"));
-                        to_clean.extend(may_be_left.then_some(engine.name()));
-                        trial
-                    }
-                    Ok(()) => EngineTrial { engine: engine.name(), result: Ok(version), start: None },
-                },
-            },
         };
         let works = trial.result.is_ok();
-        refused.push(trial);
+        trials.push(trial);
         if works {
-            return Ok(ChosenEngine { engine, trials: refused });
+            return Ok(ChosenEngine { engine, trials });
         }
     }
     // If this write fails, the cleanup also asks an engine that has left nothing.
     let _ = note(&to_clean);
-    Err(refused)
+    Err(trials)
+}
+
+/// Gives the engine's version if the engine accepts all tasks of the workflow.
+fn version_for(engine: &dyn Engine, workflow: &Workflow) -> Result<String, Unavailable> {
+    for task in &workflow.tasks {
+        engine.accepts(task).map_err(|e| Unavailable::new(format!("task `{}`: {}", task.name, e.why), e.hint))?;
+    }
+    engine.version()
 }
 
 /// Finds a program on this process's PATH. Gives the bare name of the program if the PATH does not have it.
