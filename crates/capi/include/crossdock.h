@@ -920,8 +920,9 @@ crossdock_status crossdock_series_version_attribute(crossdock_series_version *ve
 /* Turn a version into the newest one. No other thread may use the version meanwhile. Only the chunks that differ are
  * mapped again, so addresses that crossdock_series_version_data gave before stay valid and show the new version.
  * `remapped` (may be NULL) is the number of chunks that were mapped or copied. An array is copied instead of mapped if
- * the process may make no further mappings, or if the publisher may take versions back. NO_SPACE or SYSTEM: the kernel
- * gives no memory for such a copy. After this error, ask for the arrays' addresses again. */
+ * the process may make no further mappings, or if the publisher may take versions back. From the fourth refresh on, an
+ * array with room for at most 64 KiB is copied too, because a copy takes less time. NO_SPACE or SYSTEM: the kernel gives
+ * no memory for such a copy. After this error, ask for the arrays' addresses again. */
 crossdock_status crossdock_series_version_refresh(crossdock_series_version *version, uint64_t *remapped);
 
 /* A range of bytes of one variable in which two versions may differ. `variable` is the variable's index. */

@@ -87,8 +87,9 @@ class version {
     }
     return all;
   }
-  /// Turns this object into the newest version. Only the chunks that differ are mapped again; their number is returned.
-  /// Spans that were made before stay valid and show the new version.
+  /// Turns this object into the newest version. Only the chunks that differ are mapped again, or copied if the variable
+  /// is small (crossdock_series_version_refresh); their number is returned. Spans that were made before stay valid and
+  /// show the new version.
   std::uint64_t refresh() {
     std::uint64_t remapped = 0;
     detail::check(crossdock_series_version_refresh(get(), &remapped));

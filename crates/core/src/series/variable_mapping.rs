@@ -4,6 +4,10 @@
 //! process may have 65530 mappings. If none is left, the variable is copied instead. Callers read and refresh such a
 //! copy as they do a mapping.
 //!
+//! If a small variable is refreshed several times, it is copied from then on: to map other pages at addresses that the
+//! program has read takes 8 µs, and to copy 64 KiB takes 2 to 5 µs. The copy is in memory that is mapped twice. At the
+//! addresses that the program knows, this memory can only be read. This process writes it through the second mapping.
+//!
 //! If the publisher takes versions back, it may overwrite the pages at any time. So the program sees only copies, never
 //! the pages. Only after a copy is complete can the caller find out whether it is right. So the caller first calls
 //! [`VariableMapping::copy_of`] or [`VariableMapping::prepare`], which copy the bytes. Then it asks whether the version
@@ -12,13 +16,19 @@
 use std::os::fd::AsFd;
 
 use crossdock_layout::series::NO_SLOT;
-use crossdock_os::OsResult;
 use crossdock_os::copy::copy_racing;
 use crossdock_os::reservation::Reservation;
+use crossdock_os::{Mapping, OsResult, memfd};
 
 use super::field::slot_runs;
 use super::pool::Pool;
 use crate::fault_point;
+
+/// A variable with room for at most this number of bytes is small.
+const SMALL: usize = 64 << 10;
+/// How many refreshes of a small variable change the mapping. The next refresh makes the memory for copies, which takes
+/// several times as long as a change of the mapping.
+const MAPPED_REFRESHES: u32 = 3;
 
 /// Copies of chunks of another version, which the `VariableMapping` does not show yet.
 pub(super) struct PreparedChunks {
@@ -32,15 +42,26 @@ pub(super) struct VariableMapping {
     /// The slots whose contents the program sees now, one for each chunk. The address range has room for more chunks if
     /// the variable can grow.
     slots: Vec<u32>,
-    /// True if this memory is a copy of the slots; `false` if the slots themselves are mapped here.
-    copied: bool,
+    contents: Contents,
+    /// The number of calls of [`VariableMapping::show`]: one for the first version, and one for each refresh.
+    shown: u32,
+}
+
+/// The memory that is mapped at the variable's addresses.
+enum Contents {
+    /// The slots themselves.
+    Slots,
+    /// A copy of the slots in private memory, which is writable only while a call changes it.
+    Private,
+    /// A copy of the slots in memory that this process writes through this second mapping.
+    Twice(Mapping),
 }
 
 impl VariableMapping {
     /// Reserves addresses for `room` chunks and maps these slots there. The caller has checked the slots.
     pub fn new(room: u32, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<Self> {
         let reservation = Reservation::reserve(room as usize * pool.chunk())?;
-        let mut view = Self { reservation, slots: Vec::new(), copied: false };
+        let mut view = Self { reservation, slots: Vec::new(), contents: Contents::Slots, shown: 0 };
         view.show(slots, pool, descriptor)?;
         Ok(view)
     }
@@ -56,7 +77,7 @@ impl VariableMapping {
             };
         }
         reservation.set_writable(0, reservation.length(), false)?;
-        Ok(Self { reservation, slots: slots.to_vec(), copied: true })
+        Ok(Self { reservation, slots: slots.to_vec(), contents: Contents::Private, shown: 0 })
     }
 
     /// Copies the chunks that [`VariableMapping::show_prepared`] will show. If `all` is false, copies only the chunks
@@ -104,16 +125,53 @@ impl VariableMapping {
 
     /// Tells whether this memory is a copy of the slots. If not, the slots themselves are mapped here.
     pub fn is_copy(&self) -> bool {
-        self.copied
+        !matches!(self.contents, Contents::Slots)
     }
 
     /// Shows the slots of another version. Maps or copies only the chunks whose slots differ from those that are shown
     /// now, and returns their number. After an error the memory may show a mixture of old and new slots, so the caller
     /// must drop this value.
     pub fn show(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
-        let changed = if self.copied { self.copy_differing(slots, pool)? } else { self.map(slots, pool, descriptor)? };
+        if self.shown > MAPPED_REFRESHES && !self.is_copy() && self.reservation.length() <= SMALL {
+            // If there is no memory for the copy, the variable stays mapped.
+            let _ = self.begin_copying();
+        }
+        self.shown = self.shown.saturating_add(1);
+        let changed = match &self.contents {
+            Contents::Slots => self.map(slots, pool, descriptor)?,
+            Contents::Private => self.copy_differing(slots, pool)?,
+            Contents::Twice(memory) => self.copy_to(memory.start().as_ptr(), slots, pool),
+        };
         self.slots = slots.to_vec();
         Ok(changed)
+    }
+
+    /// Replaces the mapped slots by memory of this process that is mapped twice. The caller then copies all slots.
+    fn begin_copying(&mut self) -> OsResult<()> {
+        let length = self.reservation.length();
+        let (memory, writable) = memfd::create_for_own_writing("crossdock-copy", length as u64)?;
+        self.reservation.put_readable(0, length, memory, 0)?;
+        self.contents = Contents::Twice(writable);
+        self.slots.clear();
+        Ok(())
+    }
+
+    /// Copies the slots that differ from those that are shown now to the memory at `to`. This memory is as long as the
+    /// reservation. Returns the number of slots that were copied.
+    fn copy_to(&self, to: *mut u8, slots: &[u32], pool: &Pool) -> u64 {
+        let chunk = pool.chunk();
+        assert!(slots.len() * chunk <= self.reservation.length());
+        let mut changed = 0;
+        for index in 0..slots.len() as u32 {
+            let slot = self.differing(slots, index);
+            if slot != NO_SLOT {
+                // SAFETY: the call copies a whole slot of the mapped pool to a chunk of memory that only this process
+                // writes, and only with `self` borrowed mutably.
+                unsafe { std::ptr::copy_nonoverlapping(pool.slot(slot), to.add(index as usize * chunk), chunk) };
+                changed += 1;
+            }
+        }
+        changed
     }
 
     fn map(&mut self, slots: &[u32], pool: &Pool, descriptor: impl AsFd) -> OsResult<u64> {
@@ -151,35 +209,17 @@ impl VariableMapping {
     fn copy_all(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
         // One new mapping replaces the many mappings of the slots. So the process can make further mappings again.
         self.reservation.start_afresh()?;
-        self.copied = true;
-        for (index, slot) in slots.iter().enumerate() {
-            self.copy(index, *slot, pool);
-        }
-        self.reservation.set_writable(0, self.reservation.length(), false)?;
-        Ok(slots.len() as u64)
+        self.contents = Contents::Private;
+        self.slots.clear();
+        let copied = self.copy_to(self.reservation.start().as_ptr(), slots, pool);
+        self.set_writable(false)?;
+        Ok(copied)
     }
 
     fn copy_differing(&mut self, slots: &[u32], pool: &Pool) -> OsResult<u64> {
-        self.reservation.set_writable(0, self.reservation.length(), true)?;
-        let mut changed = 0;
-        for index in 0..slots.len() as u32 {
-            let slot = self.differing(slots, index);
-            if slot != NO_SLOT {
-                self.copy(index as usize, slot, pool);
-                changed += 1;
-            }
-        }
-        self.reservation.set_writable(0, self.reservation.length(), false)?;
-        Ok(changed)
-    }
-
-    fn copy(&self, index: usize, slot: u32, pool: &Pool) {
-        let chunk = pool.chunk();
-        assert!((index + 1) * chunk <= self.reservation.length());
-        // SAFETY: the call copies a whole slot of the mapped pool to a chunk of this value's own memory, which is
-        // writable now.
-        unsafe {
-            std::ptr::copy_nonoverlapping(pool.slot(slot), self.reservation.start().as_ptr().add(index * chunk), chunk)
-        };
+        self.set_writable(true)?;
+        let copied = self.copy_to(self.reservation.start().as_ptr(), slots, pool);
+        self.set_writable(false)?;
+        Ok(copied)
     }
 }

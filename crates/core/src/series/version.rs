@@ -195,7 +195,8 @@ impl Version {
     }
 
     /// Tells whether the bytes of this variable, as [`Version::bytes`] gave them, are a copy. They are a copy if this
-    /// process may make no further mappings, or if the publisher takes versions back.
+    /// process may make no further mappings, if the publisher takes versions back, or if a variable with room for
+    /// at most 64 KiB was refreshed several times.
     #[must_use]
     pub fn is_copy(&self, variable: &str) -> bool {
         self.index(variable).is_ok_and(|variable| self.views[variable].get().is_some_and(VariableMapping::is_copy))
@@ -266,7 +267,8 @@ impl Version {
 
     /// Turns this value into the newest version, at the same addresses. Returns the number of chunks that had to be
     /// mapped or copied. Chunks that the old and the new version share cost nothing. The result is 0 if this value is
-    /// the newest version already.
+    /// the newest version already. From the fourth refresh on, a variable with room for at most 64 KiB is copied,
+    /// because a copy takes less time than a change of the mapping.
     ///
     /// # Errors
     /// `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is

@@ -1,7 +1,9 @@
 //! Tests of the contents of versions: a version has the contents that the variables had when it was published, and
 //! versions share the chunks that did not change.
 
-use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, diff};
+use std::sync::Arc;
+
+use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, Version, diff};
 use crossdock_layout::Status;
 use crossdock_os::testing::Random;
 
@@ -180,6 +182,88 @@ fn refresh_maps_only_what_differs_and_addresses_stay() {
     assert_eq!((version.sequence(), version.bytes("u").unwrap().as_ptr()), (2, address));
     let seen = as_numbers(version.bytes("u").unwrap());
     assert_eq!((seen[0], seen[512], seen[5 * 512], seen[6 * 512]), (9, 0, 9, 9));
+}
+
+/// A series with one variable of 64 KiB in 16 chunks, and a version of it that an observer refreshes after each step. In
+/// each step another chunk gets the step's number.
+struct OftenRefreshed {
+    publisher: Publisher,
+    version: Version,
+    expected: Vec<u64>,
+    step: u64,
+}
+
+impl OftenRefreshed {
+    fn new(world: &Arc<World>) -> Self {
+        let (mut publisher, series) =
+            world.publisher(Spec { chunk: Some(4096), detect: Detect::Compare, ..spec(16 * 512) });
+        publisher.publish(&[]).unwrap();
+        let version = series.observe(0).latest().unwrap();
+        assert_eq!(as_numbers(version.bytes("u").unwrap())[0], 0, "the first version is mapped");
+        Self { publisher, version, expected: vec![0; 16 * 512], step: 0 }
+    }
+
+    fn publish(&mut self) {
+        self.step += 1;
+        let chunk = self.step as usize % 16 * 512;
+        self.expected[chunk..chunk + 512].fill(self.step);
+        numbers(&mut self.publisher, "u").copy_from_slice(&self.expected);
+        self.publisher.publish(&[]).unwrap();
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert_eq!(self.version.sequence(), self.step + 1);
+        assert!(as_numbers(self.version.bytes("u").unwrap()) == self.expected, "step {}", self.step);
+    }
+}
+
+#[test]
+fn a_small_variable_that_is_often_refreshed_is_copied_and_stays_at_its_addresses() {
+    let world = World::new();
+    let mut often = OftenRefreshed::new(&world);
+    let address = often.version.bytes("u").unwrap().as_ptr();
+    for step in 1..40 {
+        often.publish();
+        let was_mapped = !often.version.is_copy("u");
+        let refreshed = often.version.refresh().unwrap();
+        often.check();
+        assert_eq!(often.version.bytes("u").unwrap().as_ptr(), address);
+        assert_eq!(often.version.is_copy("u"), step > 3);
+        let becomes_copy = was_mapped && often.version.is_copy("u");
+        assert_eq!(refreshed, if becomes_copy { 16 } else { 1 }, "step {step}");
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let start = format!("{:x}-", address as usize);
+    let line = maps.lines().find(|line| line.starts_with(&start)).expect("the address is the start of a mapping");
+    assert_eq!(line.split_whitespace().nth(1), Some("r--s"), "the program cannot write the copy");
+}
+
+#[cfg(feature = "faults")]
+#[test]
+fn a_small_variable_is_refreshed_whatever_call_fails_when_it_becomes_a_copy() {
+    let world = World::new();
+    let (mut mapped, mut copied) = (0, 0);
+    let seen = crossdock_os::faults::each_call_fails(|attempt| {
+        let mut often = OftenRefreshed::new(&world);
+        for _ in 0..3 {
+            often.publish();
+            often.version.refresh().unwrap();
+        }
+        assert!(!often.version.is_copy("u"));
+        often.publish();
+        attempt.arm();
+        let refreshed = often.version.refresh();
+        attempt.disarm();
+        refreshed.unwrap();
+        often.check();
+        *(if often.version.is_copy("u") { &mut copied } else { &mut mapped }) += 1;
+        often.publish();
+        often.version.refresh().unwrap();
+        often.check();
+    });
+    assert!(seen.contains("memfd_create") && seen.contains("mmap"), "{seen:?}");
+    assert!(mapped > 0 && copied > 0, "{mapped} refreshes changed the mapping, {copied} copied");
 }
 
 #[test]
