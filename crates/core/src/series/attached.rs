@@ -110,11 +110,17 @@ impl Attached {
         &self.slot().pins[pin]
     }
 
+    /// Checks that this process opened the observer itself, rather than inherited it by fork.
+    pub fn check_process(&self) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name))
+    }
+
     /// Pins a version, and gives the number of the pin.
     pub fn pin(&self, which: Latest) -> Result<Found<usize>> {
-        if !self.process.is_current() {
-            return Err(Error::because(Status::Disconnected, Reason::Forked).about(SegmentKind::Series, &self.name));
-        }
+        self.check_process()?;
         let record = u32::from(which.record());
         if record >= self.pool.geometry().counts.records {
             return Err(self.corrupt("its newest version lies outside its table"));

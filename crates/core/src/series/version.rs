@@ -268,10 +268,11 @@ impl Version {
     /// Turns this value into the newest version, at the same addresses. Returns the number of chunks that had to be
     /// mapped or copied. Chunks that the old and the new version share cost nothing. The result is 0 if this value is
     /// the newest version already. From the fourth refresh on, a variable with room for at most 64 KiB is copied,
-    /// because a copy takes less time than a change of the mapping.
+    /// because a copy takes less time than a change of the mapping. What a forked child sees at these addresses after
+    /// the refresh is undefined.
     ///
     /// # Errors
-    /// `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
+    /// `DISCONNECTED` in a forked child. `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
     /// read; this value is then unchanged. `NO_SPACE` and `SYSTEM` as for [`Self::replace_by`].
     pub fn refresh(&mut self) -> Result<u64> {
         let mut taken_back = None;
@@ -297,7 +298,7 @@ impl Version {
     /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID` if `other` belongs to another observer. `NOT_FOUND` if `other` was taken back; this value is then
+    /// `INVALID` if `other` belongs to another observer. `DISCONNECTED` in a forked child. `NOT_FOUND` if `other` was taken back; this value is then
     /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. After one of these two errors, this
     /// value is unchanged if the publisher takes versions back. Otherwise this value is `other` already, but the
     /// addresses of a variable that could not be mapped are not valid any more. The next call of [`Version::bytes`]
@@ -306,6 +307,8 @@ impl Version {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));
         }
+        // The memory of a copy is shared with forked children, so a child must not write to it.
+        self.attached.check_process()?;
         if self.attached.takes_back {
             return self.replace_by_copy(other);
         }

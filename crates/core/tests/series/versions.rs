@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crossdock_core::series::{Detect, Method, Publisher, Report, Spec, Value, Variable, Version, diff};
+use crossdock_core::series::{Detect, Method, Observer, Publisher, Report, Spec, Value, Variable, Version, diff};
 use crossdock_layout::Status;
 use crossdock_os::testing::Random;
 
@@ -188,6 +188,7 @@ fn refresh_maps_only_what_differs_and_addresses_stay() {
 /// each step another chunk gets the step's number.
 struct OftenRefreshed {
     publisher: Publisher,
+    observer: Observer,
     version: Version,
     expected: Vec<u64>,
     step: u64,
@@ -198,9 +199,10 @@ impl OftenRefreshed {
         let (mut publisher, series) =
             world.publisher(Spec { chunk: Some(4096), detect: Detect::Compare, ..spec(16 * 512) });
         publisher.publish(&[]).unwrap();
-        let version = series.observe(0).latest().unwrap();
+        let mut observer = series.observe(0);
+        let version = observer.latest().unwrap();
         assert_eq!(as_numbers(version.bytes("u").unwrap())[0], 0, "the first version is mapped");
-        Self { publisher, version, expected: vec![0; 16 * 512], step: 0 }
+        Self { publisher, observer, version, expected: vec![0; 16 * 512], step: 0 }
     }
 
     fn publish(&mut self) {
@@ -237,6 +239,27 @@ fn a_small_variable_that_is_often_refreshed_is_copied_and_stays_at_its_addresses
     let start = format!("{:x}-", address as usize);
     let line = maps.lines().find(|line| line.starts_with(&start)).expect("the address is the start of a mapping");
     assert_eq!(line.split_whitespace().nth(1), Some("r--s"), "the program cannot write the copy");
+}
+
+#[test]
+fn a_forked_child_cannot_change_a_version_of_its_parent() {
+    let world = World::new();
+    let mut often = OftenRefreshed::new(&world);
+    for _ in 0..5 {
+        often.publish();
+        often.version.refresh().unwrap();
+    }
+    assert!(often.version.is_copy("u"));
+    often.publish();
+    let newer = often.observer.latest().unwrap();
+    let pid = world.fork(|| {
+        let refused = [often.version.replace_by(newer), often.version.refresh()];
+        i32::from(!refused.into_iter().all(|error| error.unwrap_err().status == Status::Disconnected))
+    });
+    assert_eq!(world.wait(pid), 0);
+    often.step -= 1;
+    often.expected[6 * 512..7 * 512].fill(0);
+    often.check();
 }
 
 #[cfg(feature = "faults")]
