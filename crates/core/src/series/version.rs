@@ -272,8 +272,9 @@ impl Version {
     /// the refresh is undefined.
     ///
     /// # Errors
-    /// `DISCONNECTED` in a forked child. `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes each version back before it is
-    /// read; this value is then unchanged. `NO_SPACE` and `SYSTEM` as for [`Self::replace_by`].
+    /// `DISCONNECTED` in a forked child. `BUSY` if this observer holds 15 versions. `NOT_FOUND` if the publisher takes
+    /// each version back before it is read; this value is then unchanged. `NO_SPACE` and `SYSTEM` as for
+    /// [`Self::replace_by`].
     pub fn refresh(&mut self) -> Result<u64> {
         let mut taken_back = None;
         for _ in 0..OVERTAKEN {
@@ -298,11 +299,11 @@ impl Version {
     /// [`Self::refresh`].
     ///
     /// # Errors
-    /// `INVALID` if `other` belongs to another observer. `DISCONNECTED` in a forked child. `NOT_FOUND` if `other` was taken back; this value is then
-    /// unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. After one of these two errors, this
-    /// value is unchanged if the publisher takes versions back. Otherwise this value is `other` already, but the
-    /// addresses of a variable that could not be mapped are not valid any more. The next call of [`Version::bytes`]
-    /// maps that variable at other addresses.
+    /// `INVALID` if `other` belongs to another observer. `DISCONNECTED` in a forked child. `NOT_FOUND` if `other` was
+    /// taken back; this value is then unchanged. `NO_SPACE` or `SYSTEM` if the kernel gives no memory for a copy. After
+    /// one of these two errors, this value is unchanged if the publisher takes versions back. Otherwise this value is
+    /// `other` already, but the addresses of a variable that could not be mapped are not valid any more. The next call
+    /// of [`Version::bytes`] maps that variable at other addresses.
     pub fn replace_by(&mut self, mut other: Version) -> Result<u64> {
         if !Arc::ptr_eq(&self.attached, &other.attached) {
             return Err(self.attached.error(Status::Invalid, "the other version is not of the same observer"));

@@ -184,8 +184,8 @@ fn refresh_maps_only_what_differs_and_addresses_stay() {
     assert_eq!((seen[0], seen[512], seen[5 * 512], seen[6 * 512]), (9, 0, 9, 9));
 }
 
-/// A series with one variable of 64 KiB in 16 chunks, and a version of it that an observer refreshes after each step. In
-/// each step another chunk gets the step's number.
+/// A series with one variable of 64 KiB in 16 chunks, and a version of it that an observer refreshes after each step.
+/// In each step another chunk gets the step's number.
 struct OftenRefreshed {
     publisher: Publisher,
     observer: Observer,
