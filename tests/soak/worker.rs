@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossdock_client::{
     ConnectOptions, End, Error, Inline, ItemOptions, Message, Mode, ObjectMode, Observer, Port, PortOptions, Publisher,
-    Region, Result, SeriesOptions, Session, Status, Value, Variable,
+    Region, Result, SeriesOptions, Session, Status, Value, Variable, Version,
 };
 
 const N: usize = 4096;
@@ -80,6 +80,7 @@ struct Worker {
     port: Option<Port>,
     publisher: Option<Publisher>,
     observer: Option<Observer>,
+    version: Option<Version>,
     sent: u64,
     from: u64,
     received: u64,
@@ -101,7 +102,7 @@ impl Worker {
         }
         match works("series", || self.series(stamp)) {
             Ok(()) | Err(Status::TimedOut | Status::NotYet) => {}
-            Err(_) => self.observer = None,
+            Err(_) => (self.observer, self.version) = (None, None),
         }
         let _ = works("item", || self.item(stamp));
     }
@@ -170,7 +171,14 @@ impl Worker {
             self.observer = Some(self.session.observe(&self.name('s'), SHORT)?);
         }
         let Some(observer) = &mut self.observer else { return Ok(()) };
-        let version = observer.next(SHORT)?;
+        let newer = observer.next(SHORT)?;
+        let version = match &mut self.version {
+            Some(held) => {
+                held.replace_by(newer)?;
+                held
+            }
+            none => none.insert(newer),
+        };
         let Value::I64(stamp) = version.attribute("stamp")? else { wrong("attributes of a version") };
         check("version", version.elements::<i64>("u")?, *stamp as u64);
         Ok(())
@@ -226,6 +234,7 @@ fn main() {
         port: None,
         publisher: None,
         observer: None,
+        version: None,
         sent: 0,
         from: 0,
         received: 0,
