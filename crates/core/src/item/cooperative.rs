@@ -134,13 +134,17 @@ impl ItemMemory {
 
     fn wait_for(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource, deadline: Deadline) -> ItemWaitOutcome {
         let header = self.header();
+        // In most cases the holder is alive and about to hand the item over. So the first look at the item does not ask
+        // the kernel about the holder. If the liveness table does not know of the holder's death, the death is found
+        // after the first sleep, which lasts `LOOK` at most.
+        let mut asks_kernel = deadline.passed();
         loop {
             let turn = header.turn().load(Ordering::Acquire);
             let deaths = alive.epoch();
-            if let Some(claim) = self.try_take(own, me, alive) {
+            if let Some(claim) = self.try_take(own, me, alive, asks_kernel) {
                 return claim;
             }
-            if deadline.passed() {
+            if asks_kernel && deadline.passed() {
                 return ItemWaitOutcome::TimedOut { holder: header.holder(), owner: header.owner() };
             }
             header.announce_sleep();
@@ -149,10 +153,19 @@ impl ItemMemory {
             // not wake this member. But the change has also changed `turn`, so the wait ends immediately.
             wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.end_sleep();
+            asks_kernel = true;
         }
     }
 
-    fn try_take(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource) -> Option<ItemWaitOutcome> {
+    /// Takes the item if this is possible now. If `asks_kernel` is false, only the liveness table tells whether the
+    /// holder is dead.
+    fn try_take(
+        &self,
+        own: &[u32],
+        me: MemberId,
+        alive: &dyn LivenessSource,
+        asks_kernel: bool,
+    ) -> Option<ItemWaitOutcome> {
         let header = self.header();
         let owner = header.owner();
         if owner == OWNER_GONE {
@@ -178,9 +191,9 @@ impl ItemMemory {
             header.give_back();
             return None;
         }
-        if holder != me && alive.is_dead(holder) {
+        if holder != me && (asks_kernel || alive.table().says_dead(holder)) && alive.is_dead(holder) {
             Self::heal(header, holder, me);
-            return self.try_take(own, me, alive);
+            return self.try_take(own, me, alive, asks_kernel);
         }
         None
     }
@@ -315,6 +328,33 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// A source whose table knows of no death. The kernel says that `dead` is dead.
+    struct OnlyKernelKnows {
+        table: Box<LivenessTable>,
+        dead: MemberId,
+    }
+
+    impl LivenessSource for OnlyKernelKnows {
+        fn table(&self) -> &LivenessTable {
+            &self.table
+        }
+
+        fn has_left(&self, member: MemberId) -> bool {
+            member == self.dead
+        }
+    }
+
+    #[test]
+    fn a_dead_holder_that_only_the_kernel_knows_is_found_by_the_deadline_and_within_a_look() {
+        for wait in [Duration::ZERO, Duration::from_millis(5), Duration::from_secs(60)] {
+            let (item, alive) = (item(OnDeath::Keep), OnlyKernelKnows { table: table(), dead: A });
+            let began = std::time::Instant::now();
+            let taken = item.take(&[1], B, &alive, Deadline::after(wait));
+            assert_eq!(taken, ItemWaitOutcome::Taken(item.held()), "a wait of {wait:?}");
+            assert!(began.elapsed() < Duration::from_secs(30), "the wait has not ended at a look");
         }
     }
 
