@@ -188,13 +188,18 @@ impl Session {
         }
         let deadline = Deadline::after(timeout.unwrap_or_default());
         let taking = self.connection().begin_taking()?;
-        let take = |deadline| known.memory.take(&own, self.member(), self.liveness(), deadline);
-        let mut outcome = take(Deadline::after(Duration::ZERO));
-        let was_gone = outcome == ItemWaitOutcome::Gone;
-        while matches!(outcome, ItemWaitOutcome::TimedOut { .. }) && !deadline.passed() {
-            taking.check()?;
-            outcome = take(deadline.at_most(LOOK));
-        }
+        let at_once = known.memory.take_at_once(&own, self.member(), self.liveness());
+        let was_gone = at_once == Some(ItemWaitOutcome::Gone);
+        let outcome = match at_once {
+            Some(outcome) => outcome,
+            None => loop {
+                let outcome = known.memory.take(&own, self.member(), self.liveness(), deadline.at_most(LOOK));
+                if !matches!(outcome, ItemWaitOutcome::TimedOut { .. }) || deadline.passed() {
+                    break outcome;
+                }
+                taking.check()?;
+            },
+        };
         match outcome {
             ItemWaitOutcome::Taken(held) => {
                 let held = HeldItem::new(self, held);

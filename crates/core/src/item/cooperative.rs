@@ -112,6 +112,15 @@ impl ItemMemory {
         outcome
     }
 
+    /// Takes the item if it belongs to one of the parties in `own` and no other member of that party has it. Gives
+    /// `None` if the item cannot be taken now. Does not wait and does not ask the kernel: a holder of whose death the
+    /// liveness table does not know counts as alive.
+    pub fn take_at_once(&self, own: &[u32], me: MemberId, alive: &dyn LivenessSource) -> Option<ItemWaitOutcome> {
+        let outcome = self.try_take(own, me, alive, false);
+        self.note_deaths(alive);
+        outcome
+    }
+
     /// Heals the session's regions if a holder of the item has died since this process last healed them. The item's
     /// data may contain handles of objects in regions, and the dead holder may have left these objects half changed.
     #[inline]
