@@ -153,7 +153,7 @@ impl Publisher {
         fault_point!("series.grow.reserved");
         let block = at / HUGE * HUGE;
         if block >= geometry.slot(0) && block < at && at + length >= block + HUGE && cgroup::check(HUGE).is_ok() {
-            // The pool had less than half of this huge page, in small pages, and now has the rest.
+            // The pool had a part of this huge page, in small pages, and has now got the rest.
             mapping.collapse(block, HUGE);
         }
         mapping.populate(at, length, Access::ReadWrite);
