@@ -17,7 +17,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crossdock_os::bell::Bell;
@@ -126,15 +126,22 @@ fn watcher() -> Option<&'static Watcher> {
 
 impl Watcher {
     fn add(&'static self, session: Weak<Connection>) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.running {
-            known.running = child::spawn_quiet("crossdock-watch", STACK, || self.run()).is_ok();
-        }
+        let mut known = self.known();
         if known.running {
             known.sessions.push(session);
             self.ring();
+            return true;
+        }
+        known.running = child::spawn_quiet("crossdock-watch", STACK, || self.run()).is_ok();
+        if known.running {
+            // The new thread looks at `sessions` before it sleeps for the first time, so it needs no ring.
+            known.sessions.push(session);
         }
         known.running
+    }
+
+    fn known(&self) -> MutexGuard<'_, WatchList> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self) {
@@ -157,18 +164,22 @@ impl Watcher {
         let mut watched: Vec<WatchedSession> = Vec::new();
         loop {
             let bell = self.silent_bell();
-            {
-                let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                watched.extend(known.sessions.drain(..).map(|connection| WatchedSession {
-                    connection,
-                    broken: None,
-                    offer_due: None,
-                }));
-                watched.retain(|session| session.connection.upgrade().is_some_and(|c| !c.is_over()));
-                if watched.is_empty() {
+            let fresh = std::mem::take(&mut self.known().sessions);
+            watched.extend(fresh.into_iter().map(|connection| WatchedSession {
+                connection,
+                broken: None,
+                offer_due: None,
+            }));
+            // This may drop the last reference to a connection, which takes some system calls. So `known` is not locked
+            // here: a thread that connects waits for it.
+            watched.retain(|session| session.connection.upgrade().is_some_and(|c| !c.is_over()));
+            if watched.is_empty() {
+                let mut known = self.known();
+                if known.sessions.is_empty() {
                     known.running = false;
                     return;
                 }
+                continue;
             }
             watched.iter().filter_map(|session| session.connection.upgrade()).for_each(|c| c.check_socket());
             watched.iter_mut().for_each(WatchedSession::attend);
