@@ -127,15 +127,12 @@ fn watcher() -> Option<&'static Watcher> {
 impl Watcher {
     fn add(&'static self, session: Weak<Connection>) -> bool {
         let mut known = self.known();
+        if !known.running {
+            known.running = child::spawn_quiet("crossdock-watch", STACK, || self.run()).is_ok();
+        }
         if known.running {
             known.sessions.push(session);
             self.ring();
-            return true;
-        }
-        known.running = child::spawn_quiet("crossdock-watch", STACK, || self.run()).is_ok();
-        if known.running {
-            // The new thread looks at `sessions` before it sleeps for the first time, so it needs no ring.
-            known.sessions.push(session);
         }
         known.running
     }
