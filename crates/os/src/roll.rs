@@ -87,9 +87,11 @@ impl Roll {
         Ok(fd)
     }
 
-    /// Opens the roll anew for a [`RollReader`], without a lock.
-    pub fn reader(&self) -> OsResult<OwnedFd> {
-        file::reopen_read_only(&self.anchor)
+    /// The descriptor for a [`RollReader`]. All readers share its open file description, through which no member is
+    /// locked. If a process sets a lock through it, the other readers do not see this lock, and see all others.
+    #[must_use]
+    pub fn reader(&self) -> BorrowedFd<'_> {
+        self.anchor.as_fd()
     }
 }
 
@@ -254,7 +256,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let roll = Roll::open(&folder.path().join("roll")).unwrap();
         let entry = RollLock::hold(roll.enter(KEEPER).unwrap()).unwrap();
-        let reader = RollReader::new(roll.reader().unwrap(), KEEPER);
+        let reader = RollReader::new(roll.reader().try_clone_to_owned().unwrap(), KEEPER);
         Fixture { _folder: folder, roll, reader, _entry: entry }
     }
 

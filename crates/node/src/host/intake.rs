@@ -62,6 +62,8 @@ impl Host<'_> {
         }
         self.links.insert(id, Link { socket: connection, process: peer.pid, cgroup: None });
         self.feed(Event::Connected { connection: id, endpoint, peer });
+        // Most clients have sent their hello by now, which saves a round of the loop.
+        self.read(id);
     }
 
     /// Reads one message of a connection. If more messages are waiting, the next one is read in the next round of the

@@ -257,11 +257,6 @@ pub(crate) fn plan(name: &'static str) -> std::io::Result<()> {
     Ok(faults::check(name)?)
 }
 
-pub(crate) fn read_text(path: impl AsRef<std::path::Path>) -> std::io::Result<String> {
-    faults::check("open")?;
-    std::fs::read_to_string(path)
-}
-
 pub(crate) fn strips() -> bool {
     faults::next("SCM_RIGHTS") == Some(Fault::Stripped)
 }

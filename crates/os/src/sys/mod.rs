@@ -8,11 +8,13 @@
 //!
 //! [`faults`]: crate::faults
 
+use std::io::Read;
+
 #[cfg(feature = "faults")]
 mod failing;
 
 #[cfg(feature = "faults")]
-pub(crate) use failing::{event, fs, io, mm, mount, net, pipe, plan, process, raw, read_text, strips, time};
+pub(crate) use failing::{event, fs, io, mm, mount, net, pipe, plan, process, raw, strips, time};
 
 #[cfg(not(feature = "faults"))]
 pub(crate) use rustix::{event, fs, mount, net, pipe, process, time};
@@ -53,10 +55,14 @@ pub(crate) fn plan(_: &'static str) -> std::io::Result<()> {
 }
 
 /// Reads the whole of a small file in `/proc` or `/sys`.
-#[cfg(not(feature = "faults"))]
-#[inline(always)]
+///
+/// The kernel tells no size of such a file, so `std::fs::read_to_string` would begin with many small reads. This
+/// function usually reads twice: the text, and its end.
 pub(crate) fn read_text(path: impl AsRef<std::path::Path>) -> std::io::Result<String> {
-    std::fs::read_to_string(path)
+    plan("open")?;
+    let mut text = String::with_capacity(4096);
+    std::fs::File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Tells whether the message that is being received must lose its descriptors, as if this process had no room for them.
