@@ -324,6 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_process_locks_or_unlocks_through_the_readers_descriptor_changes_no_answer() {
+        let s = setting();
+        let entry = RollLock::hold(s.roll.enter(9).unwrap()).unwrap();
+        let set = |kind, number| {
+            let mut lock = byte_lock(kind, number).unwrap();
+            fcntl_lock(s.roll.reader(), libc::F_OFD_SETLK, &mut lock).unwrap();
+        };
+        for number in [9, 10, KEEPER] {
+            set(libc::F_RDLCK, number);
+        }
+        assert!(s.reader.has_left(10), "the lock keeps nobody alive");
+        set(libc::F_UNLCK, 9);
+        set(libc::F_UNLCK, KEEPER);
+        assert!(!s.reader.has_left(9) && s.reader.sees_own_lock(), "it unlocked nobody");
+        set(libc::F_RDLCK, 9);
+        drop(entry);
+        assert!(soon(|| s.reader.has_left(9)));
+    }
+
+    #[test]
     fn no_holder_can_write_it_or_lock_others_out() {
         let s = setting();
         let fd = s.roll.enter(8).unwrap();
