@@ -142,9 +142,13 @@ fn a_file_comes_whole_and_once_with_its_mode_and_time_and_a_waiting_open_gets_it
     std::thread::scope(|scope| {
         let waits: Vec<_> = (0..4).map(|_| scope.spawn(|| b.wait("sub/x"))).collect();
         fs::create_dir(a.root.join("stage/sub")).unwrap();
-        a.write("sub/x.tmp", &bytes);
         let made = a.root.join("stage/sub/x.tmp");
-        fs::set_permissions(&made, fs::Permissions::from_mode(0o6750)).unwrap();
+        // The mode is set before the file is closed, because the service publishes the file then, and makes it
+        // read-only.
+        let mut file = fs::File::create(&made).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o6750)).unwrap();
+        drop(file);
         fs::rename(&made, a.root.join("stage/sub/x")).unwrap();
         for wait in waits {
             assert_eq!(wait.join().unwrap(), FileWaitOutcome::Published);
