@@ -342,6 +342,30 @@ fn a_run_that_cannot_be_prepared_holds_its_lock_until_it_is_removed() {
     place.assert_nothing_left("process");
 }
 
+#[test]
+fn the_first_signal_ends_a_run_that_is_still_being_prepared() {
+    let place = Place::new("workflow: w\ntasks:\n  a: {command: ['true'], image: x}\n");
+    // The docker engine never says whether it has the image.
+    script(
+        &place,
+        "docker",
+        "case $1 in version) echo 1;; ps|images) ;; image) touch asked; exec sleep 300;; *) exit 1;; esac",
+    );
+    let path = format!("{}:{}", place.path().display(), std::env::var("PATH").unwrap());
+    for how in [Signal::INT, Signal::TERM] {
+        let child = place.start_by(&["env", &format!("PATH={path}")], "docker", &[]);
+        until("the question about the image", || place.path().join("asked").exists());
+        let begun = std::time::Instant::now();
+        signal(child.id(), how);
+        let run = finish(child);
+        assert_eq!(run.code, if how == Signal::INT { 130 } else { 143 }, "{}", run.err);
+        assert!(run.err.contains("before the first task began"), "{}", run.err);
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        place.assert_nothing_left("process");
+        fs::remove_file(place.path().join("asked")).unwrap();
+    }
+}
+
 /// Docker is installed, but its service does not run. Podman is installed, but can do nothing.
 #[test]
 fn engines_that_refuse_everything_leave_nothing() {

@@ -1,5 +1,6 @@
 //! The supervisor of a run: starts the tasks, watches them, ends them, and reports about them.
 
+mod early_signal;
 mod elsewhere;
 mod ending;
 mod prepare;
@@ -19,6 +20,7 @@ use crossdock_gateway::SiteCatalog;
 use crossdock_os::{Deadline, child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use self::early_signal::{EarlyListener, next_signal};
 use self::rates::Rates;
 use super::directory_reports::Questions;
 use super::folder::{self, RunFolder};
@@ -133,8 +135,11 @@ pub fn supervisor() -> u8 {
     };
     // The lock is held until the folder is removed, so that a run that starts meanwhile does not take this one for dead.
     let (path, _lock) = (folder.path.clone(), folder.lock());
-    let code = match Run::prepare(&order, &text, folder) {
-        Ok(run) => run.go(),
+    let listener = EarlyListener::start();
+    let prepared = Run::prepare(&order, &text, folder);
+    let heard = listener.map(EarlyListener::end).unwrap_or_default();
+    let code = match prepared {
+        Ok(run) => Run { heard, ..run }.go(),
         Err(stop) => {
             folder::clean(&order.id, &path);
             folder::complain(&stop.to_string());
@@ -314,13 +319,7 @@ impl Run {
             return;
         }
         self.heard.extend_from_slice(&buffer[..n]);
-        // The pipe may hold a part of a line, so only complete lines are taken.
-        while let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
-            let word = String::from_utf8_lossy(&line);
-            let Some(signal) = word.strip_prefix("signal ").and_then(|n| n.trim().parse::<i32>().ok()) else {
-                continue;
-            };
+        while let Some(signal) = next_signal(&mut self.heard) {
             if self.stop.is_some() {
                 // After a second signal, the tasks are killed at once.
                 self.kill_at = Some(Instant::now());
