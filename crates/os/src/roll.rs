@@ -87,11 +87,10 @@ impl Roll {
         Ok(fd)
     }
 
-    /// The descriptor for a [`RollReader`]. All readers share its open file description, through which no member is
-    /// locked. If a process sets a lock through it, the other readers do not see this lock, and see all others.
-    #[must_use]
-    pub fn reader(&self) -> BorrowedFd<'_> {
-        self.anchor.as_fd()
+    /// Opens the roll anew for a [`RollReader`], without a lock. Each reader gets an open file description of its own, so
+    /// that a lock which its process sets through it ends with this process.
+    pub fn reader(&self) -> OsResult<OwnedFd> {
+        file::reopen_read_only(&self.anchor)
     }
 }
 
@@ -256,7 +255,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let roll = Roll::open(&folder.path().join("roll")).unwrap();
         let entry = RollLock::hold(roll.enter(KEEPER).unwrap()).unwrap();
-        let reader = RollReader::new(roll.reader().try_clone_to_owned().unwrap(), KEEPER);
+        let reader = RollReader::new(roll.reader().unwrap(), KEEPER);
         Fixture { _folder: folder, roll, reader, _entry: entry }
     }
 
@@ -321,26 +320,6 @@ mod tests {
         assert!(!reader.sees_own_lock() && !reader.has_left(7));
         assert!(s.reader.sees_own_lock() && s.reader.has_left(7));
         assert!(!s.reader.has_left(u64::MAX), "no number of the roll");
-    }
-
-    #[test]
-    fn what_a_process_locks_or_unlocks_through_the_readers_descriptor_changes_no_answer() {
-        let s = setting();
-        let entry = RollLock::hold(s.roll.enter(9).unwrap()).unwrap();
-        let set = |kind, number| {
-            let mut lock = byte_lock(kind, number).unwrap();
-            fcntl_lock(s.roll.reader(), libc::F_OFD_SETLK, &mut lock).unwrap();
-        };
-        for number in [9, 10, KEEPER] {
-            set(libc::F_RDLCK, number);
-        }
-        assert!(s.reader.has_left(10), "the lock keeps nobody alive");
-        set(libc::F_UNLCK, 9);
-        set(libc::F_UNLCK, KEEPER);
-        assert!(!s.reader.has_left(9) && s.reader.sees_own_lock(), "it unlocked nobody");
-        set(libc::F_RDLCK, 9);
-        drop(entry);
-        assert!(soon(|| s.reader.has_left(9)));
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn connect() -> (Arc<Connection>, OwnedFd) {
     let member = MemberId::new(3, 3);
     let path = std::env::temp_dir().join(format!("crossdock-client-test-{:x}", crossdock_os::clock::now_ns()));
     let roll = Roll::open(&path).unwrap();
-    let (entry, reader) = (roll.enter(member.0).unwrap(), roll.reader().try_clone_to_owned().unwrap());
+    let (entry, reader) = (roll.enter(member.0).unwrap(), roll.reader().unwrap());
     std::fs::remove_file(&path).unwrap();
     let table = memfd::create("crossdock-test", size_of::<LivenessTable>() as u64).unwrap();
     let magic = offset_of!(LivenessTable, magic) as u64;

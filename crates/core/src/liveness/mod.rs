@@ -237,7 +237,7 @@ mod tests {
         let descriptors = |table: &OwnedFd| LivenessDescriptors {
             table: table.try_clone().unwrap(),
             entry: roll.enter(ME.0).unwrap(),
-            roll: roll.reader().try_clone_to_owned().unwrap(),
+            roll: roll.reader().unwrap(),
         };
         let (fd, writer) = table();
         assert!(Liveness::enter(descriptors(&fd), ME).unwrap().is_none());

@@ -295,16 +295,15 @@ impl Host<'_> {
     /// Sends a new member its liveness table and its lock on the roll. The descriptor in flight keeps the lock, so this
     /// process closes its own copy of the descriptor even before the message arrives.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
-        let entry = self.with_spare(|host| host.roll.roll.enter(member.0));
+        let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };
-        let sent = match &entry {
-            Ok(entry) => {
-                let papers = [self.table.as_fd(), entry.as_fd(), self.roll.roll.reader()];
-                socket::send(&link.socket, message, &papers)
+        let sent = match &papers {
+            Ok((entry, reader)) => {
+                socket::send(&link.socket, message, &[self.table.as_fd(), entry.as_fd(), reader.as_fd()])
             }
             Err(error) => return self.send_failure(connection, message, &error.to_string()),
         };
-        drop(entry);
+        drop(papers);
         match sent {
             Err(error) if error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");

@@ -18,7 +18,7 @@ use crossdock_os::event::{Epoll, next_signal, signalfd};
 use crossdock_os::fs::File;
 use crossdock_os::roll::{Roll, RollLock, RollReader};
 use crossdock_os::tmpfs::Folder;
-use crossdock_os::{Deadline, Mapping, OsResult, file, process, socket};
+use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
 
 use crate::host;
 use crate::table;
@@ -79,7 +79,7 @@ impl Registry {
         let own = 1 << 62 | incarnation;
         let roll = Roll::open(&place.roll)?;
         let entry = RollLock::hold(roll.enter(own)?)?;
-        let reader = RollReader::new(file::duplicate_from(roll.reader(), 0)?, own);
+        let reader = RollReader::new(roll.reader()?, own);
         if !reader.sees_own_lock() {
             eprintln!(
                 "crossdock serve: the file system of {} does not keep locks; deaths are noticed by this daemon alone. Put \
