@@ -366,6 +366,25 @@ fn the_first_signal_ends_a_run_that_is_still_being_prepared() {
     }
 }
 
+#[test]
+fn processes_that_a_task_leaves_are_reaped_when_they_end() {
+    let task = "for i in $(seq 50); do (sleep 0.01 &); done; echo made; exec sleep MARK";
+    let place = Place::new(&format!("workflow: w\ntasks:\n  a: {{command: '{task}'}}\n"));
+    let child = place.start("process", &[]);
+    place.await_log("a", "made");
+    let supervisor = place.supervisor(&child);
+    let ended = || {
+        let stats =
+            fs::read_dir("/proc").unwrap().flatten().filter_map(|e| fs::read_to_string(e.path().join("stat")).ok());
+        stats.filter(|stat| stat.contains(&format!(") Z {supervisor} "))).count()
+    };
+    until("the end of processes that the task has left", || ended() > 0);
+    crossdock_os::testing::until_within(std::time::Duration::from_secs(30), "they are reaped", || ended() == 0);
+    signal(child.id(), Signal::TERM);
+    assert_eq!(finish(child).code, 143);
+    place.assert_nothing_left("process");
+}
+
 /// Docker is installed, but its service does not run. Podman is installed, but can do nothing.
 #[test]
 fn engines_that_refuse_everything_leave_nothing() {

@@ -29,6 +29,7 @@ pub mod mapping;
 pub mod memfd;
 pub mod mount;
 
+pub mod orphans;
 pub mod pagemap;
 pub mod pinned;
 pub mod pipe;

@@ -42,7 +42,7 @@ fn signal_with_parent(command: &mut Command, signal: Signal) {
 pub fn start(command: &mut Command) -> std::io::Result<Child> {
     sys::plan("spawn")?;
     crate::child::restore_descriptor_limit(command);
-    command.spawn()
+    crate::orphans::noting(|| command.spawn())
 }
 
 /// Starts the program as the leader of a new session without a terminal. No signal of a terminal reaches the program,

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossdock_link::NodeCredentials;
+use crossdock_os::orphans::{self, Reaper};
 use crossdock_os::spawn::{self, host_name};
 use crossdock_os::{Deadline, child, event};
 
@@ -242,6 +243,7 @@ pub fn part_supervisor() -> u8 {
     // obeys only the messages of the run's supervisor.
     child::leave_session();
     child::raise_own_descriptor_limit();
+    orphans::note_children();
     let _ = child::adopt_orphans();
     let (receiver, sender) = match (OrderReceiver::new(), MessageSender::new()) {
         (Ok(receiver), Ok(sender)) => (receiver, sender),
@@ -414,8 +416,10 @@ impl<'a> ServingPart<'a> {
 
     fn go(mut self) -> u8 {
         let mut asked = false;
+        let mut reaper = Reaper::new();
         loop {
             self.wait();
+            reaper.look();
             event::clear(&*self.receiver.wake);
             loop {
                 match self.receiver.queue.try_recv() {

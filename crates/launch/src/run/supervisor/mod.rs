@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossdock_gateway::SiteCatalog;
+use crossdock_os::orphans::{self, Reaper};
 use crossdock_os::{Deadline, child, event, pipe};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -106,6 +107,7 @@ struct Rank {
 /// started it in a session of its own, so it gets no signal from the terminal and obeys only the front's messages.
 pub fn supervisor() -> u8 {
     child::raise_own_descriptor_limit();
+    orphans::note_children();
     let _ = child::adopt_orphans();
     // Slurm sends signals to every process of a job. The supervisor must not end by such a signal, because it obeys
     // only the front and must clean up at the end.
@@ -187,6 +189,7 @@ impl Run {
     fn go(mut self) -> u8 {
         let stdin = std::io::stdin();
         let mut front = Some(stdin.as_fd());
+        let mut reaper = Reaper::new();
         while self.ranks.iter().any(|r| r.end.is_none()) {
             self.start_ready();
             self.wait(&mut front);
@@ -203,6 +206,7 @@ impl Run {
                 }
             }
             self.kill_when_due();
+            reaper.look();
         }
         self.finish()
     }
