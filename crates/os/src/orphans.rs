@@ -7,42 +7,40 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
 
+use crate::fork::PerProcess;
 use crate::sys;
 
 /// The time between two looks of a [`Reaper`].
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The process ids of the children that this process has started and that it has perhaps not waited for yet.
-static STARTED: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-/// True once this process notes its children. Other programs never take the lock, so no forked child can find it held.
-static NOTES: AtomicBool = AtomicBool::new(false);
+/// The process ids of the children that this process has started and that it has perhaps not waited for yet. There is
+/// no such list in a process that does not note its children.
+static STARTED: PerProcess<Mutex<BTreeSet<i32>>> = PerProcess::new();
 
-fn started() -> MutexGuard<'static, BTreeSet<i32>> {
-    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+fn started() -> Option<MutexGuard<'static, BTreeSet<i32>>> {
+    STARTED.get().map(|started| started.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// From now on, this process notes the children that it starts by [`crate::spawn::start`]. The process must not have
 /// started any child yet, and must start all children by this function.
 pub fn note_children() {
-    NOTES.store(true, Ordering::Release);
+    STARTED.get_or_make(|| Some(Mutex::default()));
 }
 
 /// Calls `spawn`, and notes the child. The lock is held meanwhile, so that [`reap`] does not take a child that ends at
 /// once for an orphan.
 pub(crate) fn noting(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
-    if !NOTES.load(Ordering::Acquire) {
-        return spawn();
-    }
     let mut started = started();
     let child = spawn()?;
-    started.insert(child.id() as i32);
+    if let Some(started) = &mut started {
+        started.insert(child.id() as i32);
+    }
     Ok(child)
 }
 
@@ -78,10 +76,7 @@ impl Reaper {
 /// Reaps all orphans that have ended. It does not wait. It does nothing in a process that does not note its children,
 /// and with a kernel that does not list the children of a process.
 pub fn reap() {
-    if !NOTES.load(Ordering::Acquire) {
-        return;
-    }
-    let mut started = started();
+    let Some(mut started) = started() else { return };
     started.retain(|pid| is_child(*pid));
     for pid in children().difference(&started).filter_map(|pid| Pid::from_raw(*pid)) {
         let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
