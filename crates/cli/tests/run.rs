@@ -368,18 +368,16 @@ fn the_first_signal_ends_a_run_that_is_still_being_prepared() {
 
 #[test]
 fn processes_that_a_task_leaves_are_reaped_when_they_end() {
-    let task = "for i in $(seq 50); do (sleep 0.01 &); done; echo made; exec sleep MARK";
+    let task = "for i in $(seq 50); do (sleep 0.01 & echo pid $!); done; echo made; exec sleep MARK";
     let place = Place::new(&format!("workflow: w\ntasks:\n  a: {{command: '{task}'}}\n"));
     let child = place.start("process", &[]);
     place.await_log("a", "made");
-    let supervisor = place.supervisor(&child);
-    let ended = || {
-        let stats =
-            fs::read_dir("/proc").unwrap().flatten().filter_map(|e| fs::read_to_string(e.path().join("stat")).ok());
-        stats.filter(|stat| stat.contains(&format!(") Z {supervisor} "))).count()
-    };
-    until("the end of processes that the task has left", || ended() > 0);
-    crossdock_os::testing::until_within(std::time::Duration::from_secs(30), "they are reaped", || ended() == 0);
+    let log = fs::read_to_string(place.path().join("crossdock-logs/w/a.log")).unwrap();
+    let left: Vec<_> = log.lines().filter_map(|line| line.strip_prefix("pid ")).collect();
+    assert_eq!(left.len(), 50, "{log}");
+    // A process that has ended and was not reaped is still in `/proc`.
+    let are_reaped = || left.iter().all(|pid| !std::path::Path::new("/proc").join(pid).exists());
+    crossdock_os::testing::until_within(std::time::Duration::from_secs(30), "they are reaped", are_reaped);
     signal(child.id(), Signal::TERM);
     assert_eq!(finish(child).code, 143);
     place.assert_nothing_left("process");

@@ -1,6 +1,6 @@
 //! Reaps the orphans that this process has adopted, and no child that a part of this process waits for.
 //!
-//! A process that adopts orphans ([`crate::child::adopt_orphans`]) becomes the parent of every descendant whose parent
+//! A process that adopts orphans ([`child::adopt_orphans`]) becomes the parent of every descendant whose parent
 //! ends, and the kernel keeps an ended child until its parent has waited for it. So this module notes which children
 //! this process has started itself. Those are left to the code that started them; all other children are orphans.
 
@@ -10,11 +10,8 @@ use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
-
 use crate::fork::PerProcess;
-use crate::sys;
+use crate::{child, sys};
 
 /// The time between two looks of a [`Reaper`].
 const EVERY: Duration = Duration::from_secs(1);
@@ -77,17 +74,11 @@ impl Reaper {
 /// and with a kernel that does not list the children of a process.
 pub fn reap() {
     let Some(mut started) = started() else { return };
-    started.retain(|pid| is_child(*pid));
-    for pid in children().difference(&started).filter_map(|pid| Pid::from_raw(*pid)) {
-        let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+    // A child that its owner has waited for is a child no more.
+    started.retain(|pid| child::has_ended(*pid).is_ok());
+    for pid in children().difference(&started) {
+        let _ = child::ended(*pid, false);
     }
-}
-
-/// Tells whether this process has such a child, which may have ended, and has not waited for it.
-fn is_child(pid: i32) -> bool {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let Some(pid) = Pid::from_raw(pid) else { return false };
-    !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Err(Errno::CHILD))
 }
 
 /// Lists the children of all threads of this process, also those that have ended and were not waited for. The kernel

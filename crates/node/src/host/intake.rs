@@ -62,7 +62,7 @@ impl Host<'_> {
         }
         self.links.insert(id, Link { socket: connection, process: peer.pid, cgroup: None });
         self.feed(Event::Connected { connection: id, endpoint, peer });
-        // Most clients have sent their hello by now, which saves a round of the loop.
+        // Most clients have sent their hello by now. To read it at once saves a round of the loop.
         self.read(id);
     }
 

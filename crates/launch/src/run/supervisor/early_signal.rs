@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use crossdock_os::{event, exit, pipe, thread};
 
-use super::super::{folder, rank};
+use crate::run::{folder, rank};
 
 /// The thread that listens while the run is being prepared.
 pub(super) struct EarlyListener {
