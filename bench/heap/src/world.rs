@@ -38,7 +38,7 @@ impl World {
         Region::attach(RegionParts {
             name: "bench".into(),
             segment: SegmentId(1),
-            descriptor: self.segment.as_fd().try_clone_to_owned().expect("a descriptor"),
+            descriptor: self.segment.as_fd().try_clone_to_owned().expect("a descriptor").into(),
             size: self.size,
             writable: true,
             member: MemberId::new(counter, counter as usize),

@@ -43,7 +43,7 @@ pub(crate) struct OpenedSegment {
     pub name: String,
     /// The descriptor of the segment. The segment is sealed: it can neither shrink nor grow, nor get other seals. The
     /// descriptor is read-only if the grant has no WRITE.
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
     /// The size in bytes. The daemon counts how many of these bytes are reserved; `SessionHost::reserve` asks the
     /// daemon to reserve more of them.
     pub size: u64,

@@ -2,6 +2,7 @@
 //! this, and the session of the client library implements the trait.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
@@ -60,7 +61,7 @@ pub trait Host: Send + Sync {
 #[derive(Debug)]
 pub struct PinPageGiven {
     /// The pin page: sealed memory of 4096 bytes.
-    pub page: OwnedFd,
+    pub page: Arc<OwnedFd>,
     /// The index to pass to the next call of [`Host::pin_page`].
     pub next: u32,
     /// The number of further pin pages that the publisher has to ask for.

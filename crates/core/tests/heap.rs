@@ -205,7 +205,7 @@ fn a_region_that_cannot_grow_by_enough_gives_the_memory_of_its_first_steps_back(
         host: Arc::new(StandaloneHost::default()),
     };
     let descriptor = file.try_clone().unwrap();
-    let region = Region::over(mapping, Some(descriptor), parts).unwrap();
+    let region = Region::over(mapping, Some(descriptor.into()), parts).unwrap();
     region.allocate(64, 16).unwrap();
     let (before, (_, taken)) = (region.statistics(), file::sizes(&file).unwrap());
     assert_eq!(region.allocate(400 << 20, 64).unwrap_err().status, Status::NoSpace);

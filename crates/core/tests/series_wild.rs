@@ -44,7 +44,7 @@ fn a_pool_that_is_none_is_refused_with_what_is_wrong() {
         unsafe { std::ptr::copy_nonoverlapping(real.start().as_ptr(), copy.start().as_ptr(), size as usize) };
         change(&copy);
         let pool = file::reopen_read_only(&fd).unwrap();
-        Observer::attach(AttachParts { pool, ..series.parts(0) }).and_then(|mut observer| {
+        Observer::attach(AttachParts { pool: pool.into(), ..series.parts(0) }).and_then(|mut observer| {
             observer.latest()?;
             Report::read("field", &fd, size).map(|_| ())
         })
@@ -70,7 +70,10 @@ fn a_pool_that_is_none_is_refused_with_what_is_wrong() {
         assert!(error.to_string().starts_with("series 'field': "), "{error}");
     }
     let small = memfd::create("small", 4096).unwrap();
-    assert_eq!(Observer::attach(AttachParts { pool: small, ..series.parts(0) }).unwrap_err().status, Status::System);
+    assert_eq!(
+        Observer::attach(AttachParts { pool: small.into(), ..series.parts(0) }).unwrap_err().status,
+        Status::System
+    );
 }
 
 #[test]

@@ -52,20 +52,36 @@ pub fn check(name: &str) -> Result<(), BadName> {
     if name.len() > MAX_NAME {
         return Err(BadName::TooLong(name.len()));
     }
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.+-/".contains(c);
-    if let Some(c) = name.chars().find(|c| !allowed(*c)) {
-        return Err(BadName::Character(c));
+    if !name.bytes().all(|byte| ALLOWED[usize::from(byte)]) {
+        let is_bad = |c: &char| u8::try_from(*c).map_or(true, |byte| !ALLOWED[usize::from(byte)]);
+        return Err(name.chars().find(is_bad).map_or(BadName::Part, BadName::Character));
     }
-    if name.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
+    // Most names have one part, and are not searched for more.
+    let has_parts = name.as_bytes().contains(&b'/');
+    let is_bad = |part: &str| matches!(part, "" | "." | "..");
+    if is_bad(name) || has_parts && name.split('/').any(is_bad) {
         return Err(BadName::Part);
     }
     Ok(())
 }
 
+/// For each byte, whether a name may have it.
+const ALLOWED: [bool; 256] = {
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        allowed[byte] = b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'+' | b'-' | b'/');
+        byte += 1;
+    }
+    allowed
+};
+
 /// Reads a name from a field that another process wrote; `None` if the field does not contain a valid name.
 pub fn from_field(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|b| *b == 0)?;
-    if field[end..].iter().any(|b| *b != 0) {
+    // The bits of all bytes are combined without a branch, which the compiler does for many bytes at once.
+    if field[end..].iter().fold(0, |all, b| all | b) != 0 {
         return None;
     }
     let name = std::str::from_utf8(&field[..end]).ok()?;

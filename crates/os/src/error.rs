@@ -33,6 +33,11 @@ impl OsError {
         self.is_unsupported() || matches!(self.errno, Errno::PERM | Errno::INVAL)
     }
 
+    /// Tells whether the file's mode does not allow the call to this process.
+    pub fn is_forbidden(&self) -> bool {
+        self.errno == Errno::ACCESS
+    }
+
     /// Tells whether the call failed because the new object's name exists already.
     pub fn is_taken(&self) -> bool {
         self.errno == Errno::EXIST

@@ -384,6 +384,32 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
     Ok((u64::try_from(stat.st_size).unwrap_or(0), u64::try_from(stat.st_blocks).unwrap_or(0) * 512))
 }
 
+/// Tells whether a file in memory certainly has this size and memory for each of its pages. `false` does not mean that
+/// something is missing: a kernel before Linux 6.5 does not count the pages of a range, and a file with memory behind its
+/// end is not certainly whole.
+///
+/// The kernel counts the pages one by one, so the call is quick only for a small file.
+pub fn is_certainly_whole(file: impl AsFd, size: u64) -> OsResult<bool> {
+    // Memory behind the end of the file would count as taken, too, and could hide holes. So the pages are counted.
+    let is_possible = sizes(&file)? == (size, size);
+    Ok(is_possible && pages_in(&file, size) == Some(size.div_ceil(rustix::param::page_size() as u64)))
+}
+
+/// Counts the pages of memory that the kernel has for the first `length` bytes of a file, those in the swap space
+/// included. `None` if this kernel does not count them.
+fn pages_in(file: impl AsFd, length: u64) -> Option<u64> {
+    /// The number of the system call on all architectures that got it in Linux 6.5.
+    const CACHESTAT: libc::c_long = 451;
+    let range = [0, length];
+    // The kernel counts the pages in memory, the changed ones, those that are being written, those that are not in
+    // memory, and those that have recently left it.
+    let mut counts = [0_u64; 5];
+    // SAFETY: the kernel reads the two numbers of `range`, and writes the five numbers of `counts`.
+    let done =
+        unsafe { libc::syscall(CACHESTAT, file.as_fd().as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0_u32) };
+    (done == 0).then_some(counts[0] + counts[3])
+}
+
 /// Opens `/dev/null` in order to reserve a descriptor. The process closes it when it needs a free descriptor and has
 /// none.
 pub fn spare() -> OsResult<OwnedFd> {
@@ -443,6 +469,25 @@ mod tests {
             _ => assert!(!is_own_folder(Path::new("/usr"))),
         }
         std::fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_with_a_hole_is_not_whole_even_if_memory_behind_its_end_makes_up_for_it() {
+        use rustix::fs::{FallocateFlags, fallocate};
+        const SIZE: u64 = 16 * 4096;
+        let whole = |file: &OwnedFd| is_certainly_whole(file, SIZE).unwrap();
+        let file = crate::tmpfs::Folder::shared_memory().unwrap().create("test", SIZE).unwrap();
+        assert!(!whole(&file), "no page has memory");
+        crate::memfd::reserve(&file, 0, SIZE).unwrap();
+        // The call that counts pages exists since Linux 6.5.
+        assert_eq!(whole(&file), pages_in(&file, SIZE).is_some());
+        fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE, 4096).unwrap();
+        assert!(!whole(&file), "there is memory behind the end");
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096).unwrap();
+        assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE));
+        assert!(!whole(&file), "there is a hole, and memory behind the end");
+        set_size(&file, SIZE - 1).unwrap();
+        assert!(!whole(&file), "the file was cut");
     }
 
     #[test]

@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ROOM: Duration = Duration::from_millis(1);
 
 /// An answer, and the descriptor that came with it.
-pub(crate) type Answered = (Answer, Option<OwnedFd>);
+pub(crate) type Answered = (Answer, Option<Arc<OwnedFd>>);
 
 /// An answer, and all descriptors that came with it.
-type AnsweredWith = (Answer, Vec<OwnedFd>);
+type AnsweredWith = (Answer, Vec<Arc<OwnedFd>>);
 
 /// A request whose answer has not arrived yet, or has not yet been taken by the thread that sent the request.
 pub(super) struct Pending {
@@ -44,8 +44,7 @@ pub(super) struct Pending {
     pub(super) lasts: bool,
     /// For a request to transfer or destroy an item: the number of the request that opened the item.
     opening: Option<u64>,
-    /// The number of places to reserve in the descriptor table: for the descriptors that the answer may bring, and for
-    /// one copy that the session keeps.
+    /// The number of places to reserve in the descriptor table, for the descriptors that the answer may bring.
     wants: usize,
 }
 
@@ -168,11 +167,11 @@ impl Connection {
         let mut has_waited = false;
         loop {
             if let Some(error) = state.refusal(number) {
-                state.pending.remove(&number);
+                state.pending.remove(number);
                 return Some(Err(error));
             }
-            if state.pending.get(&number).is_some_and(|p| p.answer.is_some()) {
-                let pending = state.pending.remove(&number)?;
+            if state.pending.get(number).is_some_and(|p| p.answer.is_some()) {
+                let pending = state.pending.remove(number)?;
                 state.fit_room();
                 drop(state);
                 if pending.wants > 0 {
@@ -214,7 +213,7 @@ impl Connection {
     /// Gives up a request that has no answer in time. If the answer has arrived in the meantime, returns the answer.
     fn give_up(&self, number: u64) -> Result<AnsweredWith> {
         let mut state = self.lock();
-        if state.pending.get(&number).is_some_and(|pending| pending.answer.is_some()) {
+        if state.pending.get(number).is_some_and(|pending| pending.answer.is_some()) {
             drop(state);
             return self.await_answer(number, Deadline::after(Duration::ZERO)).unwrap_or_else(|| Err(self.silent()));
         }
@@ -284,16 +283,14 @@ impl Connection {
         }
         state.forget_endpoints(number, &answer);
         state.forget_item(number, &answer);
-        match state.pending.get_mut(&number) {
-            Some(pending) if pending.answer.is_none() => match state.open_list.copy_for(&answer, descriptors.last()) {
-                Ok(copy) => {
-                    let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
-                    state.open_list.take(opened_by, &answer, copy);
-                    state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
-                    pending.answer = Some((answer, descriptors));
-                }
-                Err(_) => state.hand_out_without_descriptors(number, &answer),
-            },
+        match state.pending.get_mut(number) {
+            Some(pending) if pending.answer.is_none() => {
+                let descriptors: Vec<_> = descriptors.into_iter().map(Arc::new).collect();
+                let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
+                state.open_list.take(opened_by, &answer, descriptors.last());
+                state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
+                pending.answer = Some((answer, descriptors));
+            }
             _ => state.handle_late(number, &answer),
         }
         self.wake_others(state);
@@ -382,6 +379,7 @@ impl State {
         let (generation, settled) = (self.generation, self.settled());
         let holds_back = !self.given_up.is_empty() && !self.held_back.passed();
         let others = self.pending.iter_mut().filter(|(_, p)| !holds_back || matches!(p.request, Request::Bye));
+        let mut is_broken = false;
         for (number, pending) in self.given_up.iter_mut().chain(others) {
             if pending.sent_on == generation || pending.answer.is_some() {
                 continue;
@@ -389,32 +387,35 @@ impl State {
             if let (Some(until), Some(wait_ms)) = (pending.wait, wait_of(&mut pending.request)) {
                 *wait_ms = until.left_ms().unsigned_abs().into();
             }
-            let message = pending.request.encode(*number, settled);
+            let message = pending.request.encode(number, settled);
             let descriptors: Vec<BorrowedFd<'_>> = pending.descriptors.iter().map(|fd| fd.as_fd()).collect();
             match socket::send(&*socket, &message, &descriptors) {
                 Ok(true) => pending.sent_on = generation,
                 // The socket is full, because the daemon is slow. The unsent requests are sent after the next answer,
                 // or a moment later.
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(_) => {
-                    self.hang_up();
-                    return;
+                    is_broken = true;
+                    break;
                 }
             }
+        }
+        if is_broken {
+            self.hang_up();
         }
     }
 
     /// Gives the error with which a request fails because the session is over or leaving. The farewell of a leaving
     /// session does not fail.
     fn refusal(&self, number: u64) -> Option<Error> {
-        let farewell = || self.pending.get(&number).is_some_and(|pending| matches!(pending.request, Request::Bye));
+        let farewell = || self.pending.get(number).is_some_and(|pending| matches!(pending.request, Request::Bye));
         self.check_open().err().filter(|_| self.over.is_some() || !farewell())
     }
 
     /// Takes a request from `pending`, because its asking thread no longer waits. If the daemon may still answer, or
     /// may have made something for the request, moves the request to `given_up`.
     fn give_up(&mut self, number: u64) {
-        if let Some(mut pending) = self.pending.remove(&number) {
+        if let Some(mut pending) = self.pending.remove(number) {
             let is_sent = self.socket.is_some() && pending.sent_on == self.generation;
             pending.lasts = pending.sent_on != 0 && pending.makes_something();
             if is_sent || pending.lasts {
@@ -426,7 +427,7 @@ impl State {
     /// Handles an answer whose descriptors this process cannot keep. Tells the daemon to close what the answer opened,
     /// and gives the asking thread an error.
     fn hand_out_without_descriptors(&mut self, number: u64, answer: &Answer) {
-        let Some(pending) = self.pending.get_mut(&number).filter(|pending| pending.answer.is_none()) else {
+        let Some(pending) = self.pending.get_mut(number).filter(|pending| pending.answer.is_none()) else {
             return self.handle_late(number, answer);
         };
         let error = no_descriptor();
@@ -439,7 +440,7 @@ impl State {
     /// Handles an answer that came after the asking thread had given up: tells the daemon to close or remove what the
     /// answer opened.
     fn handle_late(&mut self, number: u64, answer: &Answer) {
-        let request = self.given_up.remove(&number).map(|pending| pending.request);
+        let request = self.given_up.remove(number).map(|pending| pending.request);
         match (&request, answer) {
             (Some(Request::Publish { .. }), Answer::Done { value }) => self.refuse_series(SegmentId(*value)),
             (Some(Request::MakeWorkflow { name, .. }), Answer::Done { .. }) => self.refuse_workflow(name),
@@ -461,9 +462,8 @@ impl State {
     /// The number of the oldest request whose outcome the daemon must keep. All requests with smaller numbers were
     /// answered, or were given up and will not be sent again.
     pub(super) fn settled(&self) -> u64 {
-        let made = self.given_up.iter().find(|(_, pending)| pending.lasts);
-        let oldest = self.pending.first_key_value().into_iter().chain(made).map(|(number, _)| *number);
-        oldest.min().unwrap_or(self.next)
+        let made = self.given_up.iter().find(|(_, pending)| pending.lasts).map(|(number, _)| number);
+        self.pending.first().into_iter().chain(made).min().unwrap_or(self.next)
     }
 }
 
@@ -546,18 +546,20 @@ mod tests {
         };
         let numbers_after = |given_up: &[(u64, Request)]| {
             let mut state = connected_again();
-            state.given_up.extend(given_up.iter().map(|(number, request)| (*number, pending(request.clone(), 1))));
+            for (number, request) in given_up {
+                state.given_up.insert(*number, pending(request.clone(), 1));
+            }
             state.pending.insert(5, pending(create("x"), 1));
             state.pending.insert(6, pending(create("not-sent"), 0));
             state.pending.insert(7, pending(create("y"), 1));
             state.pending.insert(8, pending(create("answered"), 1));
-            state.pending.get_mut(&8).unwrap().answer = Some((Answer::Done { value: 0 }, Vec::new()));
+            state.pending.get_mut(8).unwrap().answer = Some((Answer::Done { value: 0 }, Vec::new()));
             state.tell_open();
             let end = Request::Item(ItemRequest::Hold { item: SegmentId(0) });
             assert_eq!(state.untold.back(), Some(&(0, end)));
             let numbers: Vec<u64> = state.untold.iter().map(|(number, _)| *number).filter(|n| *n != 0).collect();
-            for (number, pending) in state.given_up.iter().chain(&state.pending) {
-                assert_eq!(pending.sent_on == 2, numbers.contains(number), "request {number}");
+            for (number, pending) in state.given_up.iter().chain(state.pending.iter()) {
+                assert_eq!(pending.sent_on == 2, numbers.contains(&number), "request {number}");
             }
             numbers
         };

@@ -8,12 +8,13 @@
 //! connects again. So a new daemon soon learns what all living members have open, and a member that sends no requests
 //! still learns from the new daemon which members are dead.
 //!
-//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session properly; `open_list`
-//! lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
+//! The submodules: `asking` sends requests and hands out the answers; `leaving` ends the session properly; `numbered`
+//! is a list of requests; `open_list` lists what this process has open; `progress` reports the task's progress; `room` reserves descriptors for the
 //! answers; `reconnecting` connects again; `watching` is the watching thread.
 
 mod asking;
 mod leaving;
+mod numbered;
 mod open_list;
 mod progress;
 mod reconnecting;
@@ -39,6 +40,7 @@ pub(crate) use self::asking::Answered;
 pub(crate) use self::leaving::StillOpen;
 
 use self::asking::{Pending, ReaderTurn};
+use self::numbered::Numbered;
 use self::open_list::OpenList;
 use self::progress::Progress;
 use crate::handshake::{ClientIdentity, Welcome};
@@ -49,14 +51,14 @@ struct State {
     /// The number of the present connection. It grows with each reconnection.
     generation: u64,
     next: u64,
-    pending: BTreeMap<u64, Pending>,
+    pending: Numbered<Pending>,
     /// Messages that were not sent yet because the socket was full, with their request numbers. No thread waits for an
     /// answer to them.
     untold: VecDeque<(u64, Request)>,
     /// The requests for whose answers no thread waits. Either the thread that sent the request has given up, or the
     /// session itself sent the request, so that the daemon removes something. If the connection is lost, some of them
     /// are sent again (see the field `lasts` of [`Pending`]).
-    given_up: BTreeMap<u64, Pending>,
+    given_up: Numbered<Pending>,
     /// On a new connection, the requests in `given_up` are sent first. All other requests are held back until the
     /// daemon has answered the requests in `given_up`, or until this deadline has passed. The reason is that such an
     /// answer may tell the session to remove an object, and a later request may need the name of that object.
@@ -118,9 +120,9 @@ impl State {
             socket,
             generation: 1,
             next: 2,
-            pending: BTreeMap::new(),
+            pending: Numbered::new(),
             untold: VecDeque::new(),
-            given_up: BTreeMap::new(),
+            given_up: Numbered::new(),
             held_back: Deadline::after(Duration::ZERO),
             room: Vec::new(),
             trouble: None,

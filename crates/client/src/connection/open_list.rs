@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::{OsResult, file};
 
 use super::asking::Pending;
 use super::{Connection, State};
@@ -52,14 +51,14 @@ struct OpenSegmentCount {
     kind: SegmentKind,
     /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
     /// because the daemon opens the memory for writing itself.
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<Arc<OwnedFd>>,
 }
 
 /// The memory of a series that this process publishes.
 struct PublishedPool {
     pool: Arc<OwnedFd>,
     /// The pin pages that the daemon made for this series, with their ids.
-    pages: Vec<(SegmentId, OwnedFd)>,
+    pages: Vec<(SegmentId, Arc<OwnedFd>)>,
 }
 
 impl Connection {
@@ -138,7 +137,7 @@ impl Connection {
     }
 
     /// Remembers a pin page of a series that this session publishes.
-    pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: OwnedFd) {
+    pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: Arc<OwnedFd>) {
         if let Some(offered) = self.lock().open_list.offered.get_mut(&series) {
             offered.pages.push((page, descriptor));
         }
@@ -190,7 +189,7 @@ impl State {
     /// open. The reader does this in the order of the answers, because a later answer may give this member the same
     /// item again. If the request has failed and no thread has the item any more, tells the daemon to close the item.
     pub(super) fn forget_item(&mut self, number: u64, answer: &Answer) {
-        let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
+        let pending = self.pending.get(number).or_else(|| self.given_up.get(number));
         let Some((item, opening)) = pending.and_then(Pending::ends) else { return };
         match self.open_list.items.get(&item).filter(|open| open.opening == opening) {
             Some(_) if matches!(answer, Answer::Done { .. }) => drop(self.open_list.items.remove(&item)),
@@ -234,7 +233,7 @@ impl State {
     /// stay open. After any other answer the workflow still exists, and the session continues to give its endpoints to
     /// a daemon that has lost them.
     pub(super) fn forget_endpoints(&mut self, number: u64, answer: &Answer) {
-        let pending = self.pending.get(&number).or_else(|| self.given_up.get(&number));
+        let pending = self.pending.get(number).or_else(|| self.given_up.get(number));
         let Some(Request::EndWorkflow { name }) = pending.map(Pending::request) else { return };
         if matches!(answer, Answer::Done { .. } | Answer::Failed { status: Status::NotFound, .. }) {
             let endpoints = &mut self.open_list.endpoints;
@@ -251,9 +250,11 @@ impl State {
     /// Ends a workflow whose maker gave up before the daemon answered. If a request to end the workflow is unanswered,
     /// no second request is sent, because after the first request the name may belong to another workflow.
     pub(super) fn refuse_workflow(&mut self, name: &str) {
-        let pending = self.pending.values().map(Pending::request);
-        let mut unanswered = pending.chain(self.given_up.values().map(Pending::request));
-        if !unanswered.any(|request| matches!(request, Request::EndWorkflow { name: ended } if ended == name)) {
+        let mut unanswered = self.pending.values().chain(self.given_up.values()).map(Pending::request);
+        let is_ending =
+            unanswered.any(|request| matches!(request, Request::EndWorkflow { name: ended } if ended == name));
+        drop(unanswered);
+        if !is_ending {
             self.tell_to_do(Request::EndWorkflow { name: name.to_owned() });
         }
     }
@@ -273,7 +274,7 @@ impl State {
         let segments = segments.chain([Request::Hold { segment: SegmentId(0), count: 0 }]);
         self.untold.extend(segments.chain(items.map(Request::Item)).map(|request| (0, request)));
         for number in self.makers_of_items() {
-            let pending = self.given_up.get_mut(&number).or_else(|| self.pending.get_mut(&number));
+            let pending = self.given_up.get_mut(number).or_else(|| self.pending.get_mut(number));
             if let Some(pending) = pending {
                 pending.sent_on = self.generation;
                 self.untold.push_back((number, pending.request().clone()));
@@ -290,14 +291,14 @@ impl State {
             Request::Item(ItemRequest::Create { key, .. }) => Some(key.clone()),
             _ => None,
         };
-        let given_up = self.given_up.iter().filter_map(|(number, pending)| Some((*number, key_of(pending)?)));
+        let given_up = self.given_up.iter().filter_map(|(number, pending)| Some((number, key_of(pending)?)));
         let (mut numbers, keys): (Vec<u64>, BTreeSet<String>) = given_up.unzip();
         // A request to destroy an item does not say which key the item has, so it may concern any key.
         let destroys = |pending: &Pending| matches!(pending.request(), Request::Item(ItemRequest::Destroy { .. }));
         if !self.given_up.values().any(destroys) {
             let sent = self.pending.iter().filter(|(_, pending)| pending.sent_on != 0 && !pending.is_answered());
             let others = sent.filter(|(_, pending)| key_of(pending).is_some_and(|key| !keys.contains(&key)));
-            numbers.extend(others.map(|(number, _)| *number));
+            numbers.extend(others.map(|(number, _)| number));
         }
         numbers
     }
@@ -327,23 +328,28 @@ impl OpenList {
 
     /// Notes in this list the segments, or the item, that the daemon has opened for this process and names in `answer`.
     /// `number` is the number of the answered request; `None` if this request was about an item that this process had
-    /// open already. `copy` is the copy that `copy_for` made for this answer.
-    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, copy: Option<OwnedFd>) {
+    /// open already. `given` is the last descriptor that came with the answer. For a daemon that loses its own descriptor,
+    /// this process keeps `given` until it closes what it opens now.
+    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, given: Option<&Arc<OwnedFd>>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
-                self.add_segment(*segment, *kind, copy);
+                // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
+                // keeps no descriptor of the pool.
+                let kept = given.filter(|_| *kind != SegmentKind::Series);
+                self.add_segment(*segment, *kind, kept);
             }
             Answer::Series(entry) => {
                 self.add_segment(entry.segment, SegmentKind::Series, None);
-                self.add_segment(entry.pin, SegmentKind::Series, copy);
+                // Perhaps no other member has a descriptor of the pin page.
+                self.add_segment(entry.pin, SegmentKind::Series, given);
             }
-            Answer::Item(given) if is_owned(given) => {
+            Answer::Item(item) if is_owned(item) => {
                 if let Some(number) = number {
-                    self.items.insert(given.item, OpenItem { opening: number, closing: false });
+                    self.items.insert(item.item, OpenItem { opening: number, closing: false });
                 }
             }
-            Answer::Item(given) => {
-                self.add_segment(given.file, SegmentKind::Item, copy);
+            Answer::Item(item) => {
+                self.add_segment(item.file, SegmentKind::Item, given);
             }
             _ => {}
         }
@@ -368,30 +374,12 @@ impl OpenList {
         }
     }
 
-    /// Copies the descriptor that this process must keep if it opens what `answer` names, for a daemon that loses its
-    /// own descriptor. `given` is the last descriptor that came with the answer. Gives `None` if the process keeps such
-    /// a descriptor already, or needs none. Fails if the copy cannot be made. Then the process must not open the
-    /// object: it could not offer the object to a new daemon, and no other member could ever use the object again.
-    pub(super) fn copy_for(&self, answer: &Answer, given: Option<&OwnedFd>) -> OsResult<Option<OwnedFd>> {
-        let kept = match answer {
-            // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
-            // keeps no descriptor of the pool.
-            Answer::Segment { segment, kind, .. } if *kind != SegmentKind::Series => *segment,
-            // Perhaps no other member has a descriptor of the pin page.
-            Answer::Series(entry) => entry.pin,
-            Answer::Item(given) if !is_owned(given) => given.file,
-            _ => return Ok(None),
-        };
-        let has_copy = self.segments.get(&kept).is_some_and(|open| open.descriptor.is_some());
-        given.filter(|_| !has_copy).map(file::duplicate).transpose()
-    }
-
-    /// Counts one more opening of a segment. Keeps `copy` unless a descriptor of the segment is kept already.
-    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, copy: Option<OwnedFd>) {
+    /// Counts one more opening of a segment. Keeps `given` unless a descriptor of the segment is kept already.
+    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&Arc<OwnedFd>>) {
         let open = self.segments.entry(segment).or_insert(OpenSegmentCount { count: 0, kind, descriptor: None });
         open.count += 1;
         if open.descriptor.is_none() {
-            open.descriptor = copy;
+            open.descriptor = given.cloned();
         }
     }
 
@@ -416,7 +404,7 @@ impl OpenList {
             _ => return None,
         };
         let opened = self.segments.get(segment).and_then(|open| open.descriptor.as_ref());
-        let pool = || self.offered.get(segment).map(|series| &*series.pool);
+        let pool = || self.offered.get(segment).map(|series| &series.pool);
         let mut pages = self.offered.values().flat_map(|series| &series.pages);
         let page = || pages.find(|(page, _)| page == segment).map(|(_, fd)| fd);
         opened.or_else(pool).or_else(page).map(AsFd::as_fd)

@@ -166,7 +166,7 @@ impl Connection {
         state.generation += 1;
         // The answers to the given-up requests were lost with the former connection. Only the requests that must be
         // sent again are kept.
-        state.given_up.retain(|_, pending| pending.lasts);
+        state.given_up.retain(|pending| pending.lasts);
         state.held_back = Deadline::after(MOMENT);
         // Messages that were not sent on the former connection are dropped; the list of everything that is open
         // replaces them.

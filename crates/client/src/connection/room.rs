@@ -9,14 +9,11 @@ use super::State;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
-/// The number of places in the descriptor table that this request needs. If the answer may bring descriptors, the
-/// request needs a place for each of them, and one place more: this process keeps a duplicate of the segment's
-/// descriptor, and sends the duplicate to the daemon if the daemon has lost its own descriptor.
+/// The number of places in the descriptor table that this request needs, for the descriptors that its answer may bring.
 pub(super) fn wanted(request: &Request) -> usize {
     match request {
-        Request::Open { .. } | Request::Attach { .. } => 2,
-        Request::Pins { .. } => 2,
-        Request::Observe { .. } => 3,
+        Request::Open { .. } | Request::Attach { .. } | Request::Pins { .. } => 1,
+        Request::Observe { .. } => 2,
         Request::Item(
             ItemRequest::Create { .. }
             | ItemRequest::Access { .. }
@@ -24,7 +21,7 @@ pub(super) fn wanted(request: &Request) -> usize {
             | ItemRequest::Unshare { .. }
             | ItemRequest::Resize { .. }
             | ItemRequest::Reopen { .. },
-        ) => 2,
+        ) => 1,
         _ => 0,
     }
 }

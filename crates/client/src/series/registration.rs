@@ -9,7 +9,7 @@ use std::time::Duration;
 use crossdock_core::series::{Offer, PinPageGiven};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SeriesEntry};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::{Deadline, file, memfd};
+use crossdock_os::{Deadline, memfd};
 
 use crate::connection::Connection;
 use crate::segment::SegmentOpening;
@@ -31,8 +31,8 @@ pub(crate) struct PublisherRegistration {
 /// this value is dropped.
 pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
-    pub pool: OwnedFd,
-    pub page: OwnedFd,
+    pub pool: Arc<OwnedFd>,
+    pub page: Arc<OwnedFd>,
     /// The openings that the daemon counts. They are closed from the first to the last of this list; the pin page is
     /// the first.
     pub openings: Vec<SegmentOpening>,
@@ -108,8 +108,7 @@ impl Session {
         else {
             return Err(crate::session::unexpected());
         };
-        let copy = file::duplicate(&page).map_err(|error| Error::os(&error))?;
-        connection.keep_page(segment, id, copy);
+        connection.keep_page(segment, id, page.clone());
         Ok(Some(PinPageGiven { page, next, left }))
     }
 

@@ -42,7 +42,7 @@ fn run(data: &[u8]) -> Result<()> {
         Region::attach(RegionParts {
             name: "fuzz".into(),
             segment: SegmentId(1),
-            descriptor,
+            descriptor: descriptor.into(),
             size: SIZE,
             writable: true,
             member,

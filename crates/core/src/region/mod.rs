@@ -42,7 +42,7 @@ pub struct RegionParts {
     /// The segment's id, which is part of handles.
     pub segment: SegmentId,
     /// The segment's descriptor: a sealed memfd.
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
     /// The segment's size in bytes.
     pub size: u64,
     /// True if this task may write to the region.
@@ -77,7 +77,7 @@ pub struct Region {
     pub(crate) memory: Memory,
     /// The descriptor through which the region gets more memory; `None` if all of its memory exists already, as in an
     /// item.
-    pub(crate) descriptor: Option<OwnedFd>,
+    pub(crate) descriptor: Option<Arc<OwnedFd>>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
     file: SegmentId,
@@ -124,7 +124,7 @@ impl Region {
         Self::attach(RegionParts {
             name: "test".into(),
             segment: SegmentId(1),
-            descriptor: memfd::create("test", size).unwrap(),
+            descriptor: memfd::create("test", size).unwrap().into(),
             size,
             writable: true,
             member: StandaloneHost::MEMBER,
@@ -154,7 +154,7 @@ impl Region {
     ///
     /// # Errors
     /// The errors of [`Region::attach`].
-    pub fn over(mapping: Mapping, descriptor: Option<OwnedFd>, over: MappedRegionParts) -> Result<Arc<Self>> {
+    pub fn over(mapping: Mapping, descriptor: Option<Arc<OwnedFd>>, over: MappedRegionParts) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {
             let least = crossdock_layout::region::MIN_CAPACITY;

@@ -32,7 +32,7 @@ const QUICK: u32 = 10;
 pub(super) struct Attached {
     pub name: String,
     pub pool: Pool,
-    pub descriptor: OwnedFd,
+    pub descriptor: Arc<OwnedFd>,
     pub spans: Vec<Span>,
     pub segment: SegmentId,
     pub publisher: MemberId,

@@ -88,7 +88,7 @@ impl Host for WithPage {
 
     fn pin_page(&self, from: u32) -> Result<Option<PinPageGiven>> {
         let page = self.1.try_clone().expect("a descriptor");
-        Ok((from == 0).then_some(PinPageGiven { page, next: 1, left: 0 }))
+        Ok((from == 0).then_some(PinPageGiven { page: page.into(), next: 1, left: 0 }))
     }
 }
 
@@ -140,9 +140,9 @@ impl Fixture {
         Observer::attach(AttachParts {
             name: "fuzz".into(),
             segment: SegmentId(7),
-            pool: file::reopen_read_only(pool).expect("a memfd"),
+            pool: Arc::new(file::reopen_read_only(pool).expect("a memfd")),
             size: self.offer.size,
-            pin_page: self.page.try_clone().expect("a memfd"),
+            pin_page: Arc::new(self.page.try_clone().expect("a memfd")),
             slot,
             publisher: StandaloneHost::MEMBER,
             host: host.clone(),

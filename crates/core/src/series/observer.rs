@@ -50,12 +50,12 @@ pub struct AttachParts {
     /// The id of the series' segment.
     pub segment: SegmentId,
     /// The pool's descriptor, which allows reading only.
-    pub pool: OwnedFd,
+    pub pool: Arc<OwnedFd>,
     /// The pool's size in bytes, as the daemon has reported it.
     pub size: u64,
     /// The page in which observers note the versions that they use. One slot of this page is zeroed and belongs to this
     /// observer alone.
-    pub pin_page: OwnedFd,
+    pub pin_page: Arc<OwnedFd>,
     /// The index of the observer's slot.
     pub slot: u32,
     /// The member that publishes the series, as the daemon has reported it.
@@ -394,9 +394,9 @@ mod tests {
         let parts = AttachParts {
             name: "s".into(),
             segment: Default::default(),
-            pool: offer.pool.try_clone().unwrap(),
+            pool: offer.pool.clone(),
             size: offer.size,
-            pin_page: memfd::create("pins", 4096).unwrap(),
+            pin_page: memfd::create("pins", 4096).unwrap().into(),
             slot: 0,
             publisher: StandaloneHost::MEMBER,
             host: host(),

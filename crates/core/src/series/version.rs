@@ -445,9 +445,9 @@ mod tests {
             let mut observer = Observer::attach(AttachParts {
                 name: "s".into(),
                 segment: Default::default(),
-                pool: offer.pool.try_clone().unwrap(),
+                pool: offer.pool.clone(),
                 size: offer.size,
-                pin_page: memfd::create("pins", 4096).unwrap(),
+                pin_page: memfd::create("pins", 4096).unwrap().into(),
                 slot: 0,
                 publisher: StandaloneHost::MEMBER,
                 host: host(),

@@ -107,7 +107,7 @@ impl World {
         Region::attach(RegionParts {
             name: "test".into(),
             segment: SegmentId(7),
-            descriptor: self.segment.as_fd().try_clone_to_owned().unwrap(),
+            descriptor: self.segment.as_fd().try_clone_to_owned().unwrap().into(),
             size: self.size,
             writable,
             member,

@@ -188,7 +188,7 @@ impl Host for World {
         let pages = self.pages.lock().unwrap();
         let Some(page) = pages.get(from as usize) else { return Ok(None) };
         let page = page.try_clone().unwrap();
-        Ok(Some(PinPageGiven { page, next: from + 1, left: pages.len() as u32 - from - 1 }))
+        Ok(Some(PinPageGiven { page: page.into(), next: from + 1, left: pages.len() as u32 - from - 1 }))
     }
 }
 
@@ -204,9 +204,9 @@ impl Series {
         AttachParts {
             name: "field".into(),
             segment: SegmentId(7),
-            pool: file::reopen_read_only(&self.offer.pool).unwrap(),
+            pool: file::reopen_read_only(&self.offer.pool).unwrap().into(),
             size: self.offer.size,
-            pin_page: self.pin_page(index),
+            pin_page: self.pin_page(index).into(),
             slot: (index % PAGE_SLOTS) as u32,
             publisher: PUBLISHER,
             host: self.world.clone(),

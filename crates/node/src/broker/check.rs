@@ -15,6 +15,7 @@ impl Broker {
         self.check_links();
         self.check_waits();
         self.check_segments();
+        self.lasting.check_moving();
         self.check_items();
         self.check_site();
         self.check_ids();

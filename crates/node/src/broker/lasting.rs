@@ -99,6 +99,13 @@ pub struct Segment {
     pub series: Option<Series>,
 }
 
+impl Segment {
+    /// Tells whether the segment has its name and is about to move to another node, or was handed over to one.
+    fn moves(&self) -> bool {
+        self.removed.is_none() && (self.moving || self.handed_over.is_some())
+    }
+}
+
 /// The move of a region about which another node decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandedOver {
@@ -149,6 +156,9 @@ pub struct Lasting {
     /// For each segment on this node to which a region moves or has moved from another node: that move. The move is
     /// kept until the other node knows the outcome.
     pub arrivals: BTreeMap<SegmentId, Arrival>,
+    /// The segments that are about to move to another node, or were handed over to one, and have their names. The
+    /// broker looks at them after each event, so they are listed here.
+    moving: BTreeSet<SegmentId>,
 }
 
 impl Lasting {
@@ -283,6 +293,7 @@ impl Lasting {
                         self.names.remove(&key);
                     }
                 }
+                self.note_move(*segment);
                 self.remember(*cause, Outcome::Done(0));
             }
             Record::Released { segment } => self.forget_segment(*segment),
@@ -291,11 +302,13 @@ impl Lasting {
                     found.moving = *moves;
                     found.handed_over = None;
                 }
+                self.note_move(*segment);
             }
             Record::HandedOver { segment, becomes, node } => {
                 if let Some(found) = self.segments.get_mut(segment) {
                     found.handed_over = Some(HandedOver { node: node.clone(), becomes: *becomes });
                 }
+                self.note_move(*segment);
             }
             Record::Arriving { segment, former, node, workflow, name, named } => {
                 let (node, workflow, name) = (node.clone(), workflow.clone(), name.clone());
@@ -391,11 +404,13 @@ impl Lasting {
             self.names.insert((fresh.workflow, fresh.kind, fresh.name.clone()), id);
         }
         self.segments.insert(id, fresh);
+        self.note_move(id);
         self.remember(cause, Outcome::Made(id));
     }
 
     fn forget_segment(&mut self, segment: SegmentId) {
         let Some(gone) = self.segments.remove(&segment) else { return };
+        self.moving.remove(&segment);
         for id in segment.0..segment.0.saturating_add(gone.descriptors()) {
             self.numbers.remove(&SegmentId(id));
         }
@@ -423,6 +438,26 @@ impl Lasting {
         if let Some(gone) = self.workflows.remove(&number) {
             self.workflow_names.remove(&gone.name);
         }
+    }
+
+    /// Puts the segment into the list of moving segments, or removes it from the list.
+    fn note_move(&mut self, segment: SegmentId) {
+        if self.segments.get(&segment).is_some_and(Segment::moves) {
+            self.moving.insert(segment);
+        } else {
+            self.moving.remove(&segment);
+        }
+    }
+
+    /// Gives the segments that are about to move to another node, or were handed over to one, and have their names.
+    pub fn moving_segments(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        self.moving.iter().filter_map(|segment| Some((*segment, self.segments.get(segment)?)))
+    }
+
+    /// Panics if the list of moving segments is wrong.
+    pub(super) fn check_moving(&self) {
+        let moving: BTreeSet<_> = self.segments.iter().filter(|(_, s)| s.moves()).map(|(id, _)| *id).collect();
+        assert_eq!(self.moving, moving, "the list of moving segments");
     }
 
     /// Gives all segments of a workflow, removed ones included.

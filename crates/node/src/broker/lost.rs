@@ -201,8 +201,8 @@ impl Broker {
     pub(super) fn why_lost(&self, key: &(u64, SegmentKind, String)) -> String {
         let segment = match key.1 {
             SegmentKind::Item => {
-                let item = self.lasting.items.keys.get(&(key.0, key.2.clone()));
-                item.and_then(|item| self.lasting.items.all.get(item)).map(|item| item.file)
+                let item = self.lasting.items.of_key(key.0, &key.2);
+                item.and_then(|item| self.lasting.items.all.get(&item)).map(|item| item.file)
             }
             _ => self.lasting.names.get(key).copied(),
         };

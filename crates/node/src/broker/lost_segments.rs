@@ -58,6 +58,9 @@ impl LostSegments {
 
     /// Takes the segments for which a member has to be looked for, each with the member that had it until now.
     pub fn take_unsettled(&mut self) -> Vec<(SegmentId, MemberId)> {
+        if self.unsettled.is_empty() {
+            return Vec::new();
+        }
         let unsettled = std::mem::take(&mut self.unsettled);
         unsettled.into_iter().filter_map(|segment| Some((segment, *self.holders.get(&segment)?))).collect()
     }

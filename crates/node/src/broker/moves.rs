@@ -310,11 +310,10 @@ impl Broker {
             let body = encode(&MoveEnded { segment: arrival.former, becomes: *becomes, moved });
             (MoveQuestion::Ended(*becomes), arrival.node.clone(), MOVE_ENDED, body)
         });
-        let unsure = self.lasting.segments.iter().filter(|(_, found)| found.removed.is_none());
-        let unsure = unsure.filter_map(|(segment, found)| {
+        let unsure = self.lasting.moving_segments().filter_map(|(segment, found)| {
             let to = found.handed_over.as_ref()?;
             let body = encode(&MoveStateRequest { becomes: to.becomes });
-            Some((MoveQuestion::State(*segment, to.becomes), to.node.clone(), MOVE_STATE, body))
+            Some((MoveQuestion::State(segment, to.becomes), to.node.clone(), MOVE_STATE, body))
         });
         let waits: BTreeSet<_> = self.moves.asked.values().collect();
         let is_due = |question: &MoveQuestion| !waits.contains(question) && !self.moves.paused.contains(question);

@@ -318,10 +318,9 @@ impl Broker {
     /// After the broker's start, and when the node has a new lease: notes the names of the regions that were about to
     /// move. The catalog must say which node has each of these names.
     pub(super) fn look_for_moving(&mut self) {
-        let is_unsure = |found: &Segment| found.moving && found.removed.is_none() && found.handed_over.is_none();
-        let moving = self.lasting.segments.iter().filter(|(_, found)| is_unsure(found));
+        let moving = self.lasting.moving_segments().filter(|(_, found)| found.moving && found.handed_over.is_none());
         let unsure = moving
-            .filter_map(|(segment, found)| Some((self.site_name(found.workflow, found.kind, &found.name)?, *segment)));
+            .filter_map(|(segment, found)| Some((self.site_name(found.workflow, found.kind, &found.name)?, segment)));
         self.regions.unsure = unsure.collect();
     }
 
@@ -344,18 +343,19 @@ impl Broker {
     /// this node after all, records this.
     pub(super) fn settle_regions(&mut self) {
         self.regions.frozen.retain(|segment, frozen| self.open_segments.has(*segment, frozen.member));
-        let leaving = std::mem::take(&mut self.regions.leaving);
-        self.regions.leaving =
-            leaving.into_iter().filter(|name| self.is_here(name) && self.is_contested_by_another(name, "")).collect();
-        let is_undecided = |found: &Segment| found.moving && found.removed.is_none() && found.handed_over.is_none();
-        let moving = self.lasting.segments.iter().filter(|(_, found)| is_undecided(found));
+        if !self.regions.leaving.is_empty() {
+            let mut leaving = std::mem::take(&mut self.regions.leaving);
+            leaving.retain(|name| self.is_here(name) && self.is_contested_by_another(name, ""));
+            self.regions.leaving = leaving;
+        }
+        let moving = self.lasting.moving_segments().filter(|(_, found)| found.moving && found.handed_over.is_none());
         let stays = |segment: &SegmentId, found: &Segment| {
             let name = self.site_name(found.workflow, found.kind, &found.name);
             let leaves = name
                 .is_some_and(|name| self.regions.leaving.contains(&name) || self.regions.unsure.contains_key(&name));
             !leaves && !self.regions.frozen.contains_key(segment)
         };
-        let stay: Vec<_> = moving.filter(|(segment, found)| stays(segment, found)).map(|(id, _)| *id).collect();
+        let stay: Vec<_> = moving.filter(|(segment, found)| stays(segment, found)).map(|(id, _)| id).collect();
         for segment in stay {
             self.commit(Record::Moving { segment, moves: false });
         }

@@ -439,15 +439,16 @@ impl Broker {
     pub(super) fn is_here(&self, name: &SiteName) -> bool {
         let Some(key) = self.local_key(name) else { return false };
         match key.1 {
-            SegmentKind::Item => self.lasting.items.keys.contains_key(&(key.0, key.2)),
+            SegmentKind::Item => self.lasting.items.of_key(key.0, &key.2).is_some(),
             _ => self.lasting.names.contains_key(&key),
         }
     }
 
     /// Gives the node that has this item, if it is another node.
     pub(super) fn item_elsewhere(&self, workflow: u64, key: &str) -> Option<String> {
+        let site = self.site.as_ref()?;
         let name = self.site_name(workflow, SegmentKind::Item, key)?;
-        Some(self.site.as_ref()?.owner(&name)?.node)
+        Some(site.owner(&name)?.node)
     }
 
     /// Tells whether the item's name belongs to another node by now, although this node has an item of that name.
@@ -642,7 +643,7 @@ impl Broker {
                     // While the name was contested, no request got the item. So the requests that wait for the item are
                     // served now.
                     let key = self.local_key(&name).filter(|_| name.kind == SegmentKind::Item);
-                    let item = key.and_then(|key| self.lasting.items.keys.get(&(key.0, key.2)).copied());
+                    let item = key.and_then(|key| self.lasting.items.of_key(key.0, &key.2));
                     item.into_iter().for_each(|item| self.serve_waiting(item));
                 }
             }

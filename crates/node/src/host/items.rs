@@ -177,11 +177,11 @@ impl Host<'_> {
     /// `dying` says that the last holder has just died.
     pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
-        // The kernel closes the files of a killed process one after another, so the item's file may still be open for a
-        // moment.
-        let now = Instant::now();
-        if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| now >= u) {
-            while verdict == Verdict::Clinging && now.elapsed() < DYING {
+        if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| Instant::now() >= u) {
+            // The kernel closes the files of a killed process one after another, so the item's file may still be open
+            // for a moment.
+            let began = Instant::now();
+            while verdict == Verdict::Clinging && began.elapsed() < DYING {
                 std::thread::sleep(DYING_PAUSE);
                 verdict = self.ask(id);
             }
@@ -210,6 +210,10 @@ impl Host<'_> {
     /// missing page would end this process with a signal.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
+        // Few former users cut a file, and to set the file's size takes longer than to look.
+        if size <= SMALL && file::is_certainly_whole(fd, size).map_err(|error| error.to_string())? {
+            return Ok(true);
+        }
         // The next lines compare the file's size with the total memory of the file. Memory behind the end of the file
         // could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
@@ -245,13 +249,23 @@ impl Host<'_> {
 
     /// Opens an item's file for a client, with an open file description of its own.
     pub(super) fn open_item(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
-        let Some(fd) = self.segments.get(&id) else { return Ok(None) };
         if !self.broker.is_confined(connection) {
             self.files.reopenable.insert(id);
         }
-        // A former owner with the same user id may have changed the file's mode so that the file cannot be opened. So
-        // the mode is corrected before the file is opened.
-        file::let_owner_open(fd)?;
+        let opened = self.open_file(connection, id, writable);
+        if let (Err(error), Some(fd)) = (&opened, self.segments.get(&id))
+            && error.is_forbidden()
+        {
+            // A former owner with the same user id may have changed the file's mode so that the file cannot be opened.
+            // So the mode is corrected, and the file is opened again.
+            file::let_owner_open(fd)?;
+            return self.open_file(connection, id, writable);
+        }
+        opened
+    }
+
+    fn open_file(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
+        let Some(fd) = self.segments.get(&id) else { return Ok(None) };
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
                 let party = match self.broker.member_at(connection).filter(|_| writable) {

@@ -245,7 +245,9 @@ impl Host<'_> {
             let effects = self.broker.handle(now, Event::Journal(state));
             self.perform(effects, Vec::new());
         }
-        self.journal_retry = Instant::now() + Duration::from_millis(100);
+        if self.journal_fails {
+            self.journal_retry = Instant::now() + Duration::from_millis(100);
+        }
     }
 
     pub(super) fn compact_if_wanted(&mut self) {

@@ -15,7 +15,6 @@
 //! describes does not. So there is no fsync.
 
 mod codec;
-mod crc;
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -25,8 +24,9 @@ use crossdock_os::file as files;
 use crossdock_os::fs::{self, File};
 
 use crate::broker::{Lasting, Record};
+use codec::encode_into;
 pub use codec::{decode, encode};
-use crc::crc32c;
+use crc32c::crc32c;
 
 const MAGIC: &[u8; 8] = b"xdockjnl";
 const VERSION: u32 = 4;
@@ -158,7 +158,7 @@ impl Journal {
 
     /// Notes a record. [`Journal::flush`] writes all noted records in one system call.
     pub fn note(&mut self, record: &Record) {
-        self.noted.extend(frame(record));
+        add_frame(&mut self.noted, record);
     }
 
     /// Writes all noted records into the file. Until this is done, no client may be told the consequences of these
@@ -283,12 +283,19 @@ fn generation(file: &File) -> std::io::Result<Option<u32>> {
 
 /// Gives a record as it is in the journal: length, checksum, bytes.
 pub fn frame(record: &Record) -> Vec<u8> {
-    let body = encode(record);
-    let mut frame = Vec::with_capacity(FRAME + body.len());
-    frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&crc32c(&body).to_le_bytes());
-    frame.extend_from_slice(&body);
+    let mut frame = Vec::new();
+    add_frame(&mut frame, record);
     frame
+}
+
+/// Appends a record as it is in the journal.
+fn add_frame(bytes: &mut Vec<u8>, record: &Record) {
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; FRAME]);
+    encode_into(bytes, record);
+    let (head, body) = bytes[start..].split_at_mut(FRAME);
+    head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    head[4..].copy_from_slice(&crc32c(body).to_le_bytes());
 }
 
 /// Passes the good records at the beginning of `bytes` to `apply`. Returns how many bytes they take.

@@ -79,9 +79,9 @@ impl World {
         let observer = Observer::attach(AttachParts {
             name: "fuzz".into(),
             segment: SegmentId(7),
-            pool: file::reopen_read_only(&*offer.pool).expect("a memfd"),
+            pool: file::reopen_read_only(&*offer.pool).expect("a memfd").into(),
             size: offer.size,
-            pin_page: page,
+            pin_page: page.into(),
             slot: 0,
             publisher: StandaloneHost::MEMBER,
             host,
@@ -289,7 +289,7 @@ impl Host for Small {
 
     fn pin_page(&self, from: u32) -> crossdock_core::Result<Option<PinPageGiven>> {
         let page = self.1.try_clone().expect("a descriptor");
-        Ok((from == 0).then_some(PinPageGiven { page, next: 1, left: 0 }))
+        Ok((from == 0).then_some(PinPageGiven { page: page.into(), next: 1, left: 0 }))
     }
 }
 

@@ -118,9 +118,8 @@ impl Broker {
                 // once.
                 WaitPurpose::Reading => {
                     let keys = wait.keys.iter().filter(|key| !self.is_contested(wait.workflow, key));
-                    let keys = keys.map(|key| (wait.workflow, key.clone()));
-                    let mut items = keys.filter_map(|key| self.lasting.items.keys.get(&key));
-                    let ready = items.find(|item| self.could_have(**item, WaitPurpose::Reading, wait.asker.member));
+                    let mut items = keys.filter_map(|key| self.lasting.items.of_key(wait.workflow, key));
+                    let ready = items.find(|item| self.could_have(*item, WaitPurpose::Reading, wait.asker.member));
                     assert_eq!(ready, None, "request {number} waits for an item that it could read");
                 }
                 // A cooperative item is given to every task that asks for it, unless its memory was lost.

@@ -58,7 +58,7 @@ impl Broker {
         let (source, left) = away.clone().map_or((String::new(), 0), |source| (source.node, source.left));
         let here = Record::Item(ItemRecord::Here { item, epoch, source, left });
         let made = Record::Item(ItemRecord::Made { item, state, cause: Cause::NONE });
-        let former = self.lasting.items.keys.get(&(workflow, about.key.clone())).copied();
+        let former = self.lasting.items.of_key(workflow, &about.key);
         // The broker writes two records about the item here, and may be killed after the first one. If this node still
         // has a file with the item's bytes, the first record must already name that file, so that the next broker keeps
         // it.

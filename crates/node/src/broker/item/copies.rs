@@ -70,28 +70,24 @@ impl Copies {
 impl Broker {
     /// For a request that waits to read items of other nodes, asks these nodes whether the items can be read.
     pub(super) fn ask_to_read(&mut self, waits: RequestId) {
-        let Some(wait) = self.items.waits.get(waits).cloned() else { return };
-        let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
         let is_coming = |copy: &Copy| copy.waiting.as_ref().is_some_and(|waiting| waiting.contains(&waits));
         if self.items.copies.all.values().any(is_coming) {
             return;
         }
-        let mut asked = false;
-        for key in &wait.keys {
-            let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
-            asked = true;
-            if self.is_asked(waits, key, &node) {
+        let Some((of, elsewhere)) = self.wanted_elsewhere(waits) else { return };
+        if elsewhere.is_empty() {
+            return self.look_up_if_nowhere(waits);
+        }
+        let Some(workflow) = self.lasting.workflow_name(of) else { return };
+        for (key, node) in elsewhere {
+            if self.is_asked(waits, &key, &node) {
                 continue;
             }
-            let readers = 1 + self.readers_here(wait.workflow, key);
-            let id = self.tell_reading(&node, workflow.clone(), key, 0, readers);
-            let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: true };
-            self.items.asked.insert(id, question);
+            let readers = 1 + self.readers_here(of, &key);
+            let id = self.tell_reading(&node, workflow.clone(), &key, 0, readers);
+            self.items.asked.insert(id, Question { waits, workflow: of, key, node, reads: true });
         }
-        match asked {
-            true => self.ask_later(waits, AGAIN_MS),
-            false => self.look_up_if_nowhere(waits),
-        }
+        self.ask_later(waits, AGAIN_MS);
     }
 
     fn readers_here(&self, workflow: u64, key: &str) -> u32 {

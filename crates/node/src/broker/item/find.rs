@@ -143,7 +143,7 @@ impl Broker {
     /// Describes an item for a member.
     pub(super) fn find_item(&mut self, asker: Requester, key: &str, patience: Patience) -> Result<(), Refusal> {
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
-        let found = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
+        let found = self.lasting.items.of_key(workflow, key);
         let visible = self.may_see(asker, key);
         let node = self.owner_elsewhere(workflow, SegmentKind::Item, key).filter(|_| visible && found.is_none());
         if let Some(node) = node {
@@ -169,6 +169,9 @@ impl Broker {
     /// If it is not certain where the request's items are, asks the catalog about them; the request is then served
     /// again after the answers. Returns `false` if the catalog is not asked.
     pub(super) fn looks_up(&mut self, asker: Requester, workflow: u64, request: &ItemRequest) -> bool {
+        if self.site.is_none() {
+            return false;
+        }
         let is_find = matches!(request, ItemRequest::Find { .. });
         let is_known =
             |key: &String| self.serves_here(workflow, key, is_find) || self.item_elsewhere(workflow, key).is_some();
@@ -177,7 +180,7 @@ impl Broker {
             ItemRequest::Access { read, keys, .. } => self.may_access(asker, *read, keys).is_err(),
             _ => true,
         };
-        if self.site.is_none() || is_refused || keys(request).iter().all(is_known) || self.is_ready(asker, request) {
+        if is_refused || keys(request).iter().all(is_known) || self.is_ready(asker, request) {
             return false;
         }
         self.look_up(asker, workflow, request.clone(), Patience::new(self.now), None);
@@ -188,7 +191,7 @@ impl Broker {
     /// is about to leave, because the next node may have it already.
     pub(super) fn serves_here(&self, workflow: u64, key: &str, is_find: bool) -> bool {
         let here = match is_find {
-            true => self.lasting.items.keys.get(&(workflow, key.to_owned())).copied(),
+            true => self.lasting.items.of_key(workflow, key),
             false => self.key(workflow, key),
         };
         here.is_some_and(|item| !self.lasting.items.is_leaving(item))
@@ -280,8 +283,8 @@ impl Broker {
         let said_of = |key: &str| said.get(&self.site_name(of.workflow, SegmentKind::Item, key)?);
         let is_own = |key: &String| matches!(said_of(key), Some(Ok(Some(node))) if *node == own);
         let is_leaving = |key: &&String| {
-            let item = self.lasting.items.keys.get(&(of.workflow, (*key).clone()));
-            item.is_some_and(|item| self.lasting.items.is_leaving(*item))
+            let item = self.lasting.items.of_key(of.workflow, key);
+            item.is_some_and(|item| self.lasting.items.is_leaving(item))
         };
         let leaving: Vec<&String> = of.keys().iter().filter(is_leaving).collect();
         // If the catalog's answer names this node for an item that is leaving, the item was still on this node when the
@@ -420,7 +423,7 @@ impl Broker {
             return Err(unreadable());
         };
         let workflow = self.lasting.workflow_names.get(&sought.workflow).copied();
-        let item = workflow.and_then(|of| self.lasting.items.keys.get(&(of, sought.key.clone())).copied());
+        let item = workflow.and_then(|of| self.lasting.items.of_key(of, &sought.key));
         if item.is_some_and(|item| matches!(self.items.handovers.phase(item), Phase::Leaving { .. })) {
             // The item is about to leave this node. The next node may have the item already, and may have changed it.
             let text = format!("item '{}' is about to leave this node", sought.key);

@@ -8,7 +8,7 @@ use super::change::Change;
 use super::handover::Purpose;
 use super::ownership::NextUser;
 use super::queue::WaitPurpose;
-use super::{Item, ItemRecord, Phase, Verdict, memory_of};
+use super::{ItemRecord, Phase, Verdict, memory_of};
 use crate::broker::{Attachment, Broker, Cause, Due, Effect, Record, Requester};
 
 /// After an item could not be opened for one request, the broker waits this long, in milliseconds, before it tries to
@@ -55,7 +55,8 @@ impl Broker {
             let cause = Cause { member: wait.asker.member, request: wait.asker.number };
             self.change_owner(item, Change::Opened { by, holder: wait.asker.member }, cause);
             self.give_item(wait.asker, item, false);
-            if let Some(Item { workflow, key, .. }) = self.lasting.items.all.get(&item).cloned() {
+            if let Some(found) = self.lasting.items.all.get(&item) {
+                let (workflow, key) = (found.workflow, found.key.clone());
                 self.end_readiness(workflow, &key);
             }
             return;
@@ -85,22 +86,34 @@ impl Broker {
 
     /// Sends the item's memory to a member that may have it.
     pub(super) fn give_item(&mut self, asker: Requester, item: SegmentId, created: bool) {
-        let Some(found) = self.lasting.items.all.get(&item).cloned() else { return };
+        let Some(found) = self.lasting.items.all.get(&item) else { return };
         if self.lost.contains(found.file) {
-            let text = self.why_lost(&(found.workflow, SegmentKind::Item, found.key));
+            let text = self.why_lost(&(found.workflow, SegmentKind::Item, found.key.clone()));
             return self.fail(asker, Status::Busy, text);
         }
         let cooperative = found.level == ItemLevel::Cooperative;
-        let mut words = [0; 3];
+        let mut given = ItemGiven {
+            item,
+            file: found.file,
+            size: found.size,
+            level: found.level,
+            on_death: found.on_death,
+            writable: !found.shared,
+            created,
+            words: [0; 2],
+            creator: 0,
+            key: found.key.clone(),
+        };
+        let (file, writable) = (given.file, given.writable);
         if cooperative {
-            words = match self.owner_words(asker.member, found.workflow, &found.creator) {
-                Ok(words) => words,
+            let (workflow, creator) = (found.workflow, found.creator.clone());
+            match self.owner_words(asker.member, workflow, &creator) {
+                Ok([own, any, creator]) => (given.words, given.creator) = ([own, any], creator),
                 Err((status, text)) => return self.fail(asker, status, text),
-            };
+            }
         }
-        let writable = !found.shared;
         if cooperative || !writable {
-            self.open_segments.open(found.file, asker.member);
+            self.open_segments.open(file, asker.member);
         } else if let Some(listed) = self.items.resuming.get_mut(&asker.member) {
             // The member is still listing the items that it has open. The member gets this item only now, so the item
             // is added to its list here.
@@ -109,22 +122,10 @@ impl Broker {
         if matches!(self.items.handovers.phase(item), Phase::Proved) {
             self.items.handovers.enter(item, Phase::Open);
         }
-        let given = ItemGiven {
-            item,
-            file: found.file,
-            size: found.size,
-            level: found.level,
-            on_death: found.on_death,
-            writable,
-            created,
-            words: [words[0], words[1]],
-            creator: words[2],
-            key: found.key,
-        };
         let with = if cooperative {
-            Attachment::Segment { segment: found.file, writable: true }
+            Attachment::Segment { segment: file, writable: true }
         } else {
-            Attachment::Item { file: found.file, writable }
+            Attachment::Item { file, writable }
         };
         let message = Answer::Item(given).encode(asker.opcode, asker.number);
         self.effects.push(Effect::Send { connection: asker.connection, message, with });

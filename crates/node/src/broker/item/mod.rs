@@ -31,6 +31,7 @@ mod find;
 pub(super) mod fuzz;
 mod give;
 mod handover;
+mod keyed;
 mod leave;
 mod listing;
 mod lost_items;
@@ -279,7 +280,7 @@ impl Broker {
     /// that has come to this node since.
     fn has_its_key(&self, item: SegmentId) -> bool {
         let Some(found) = self.lasting.items.all.get(&item) else { return false };
-        self.lasting.items.keys.get(&(found.workflow, found.key.clone())) == Some(&item)
+        self.lasting.items.of_key(found.workflow, &found.key) == Some(item)
     }
 
     /// Tells whether a member other than `but` that belongs to this party is alive.

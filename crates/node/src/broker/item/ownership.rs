@@ -16,6 +16,7 @@ use crossdock_layout::wire::{ItemLevel, Party, SegmentKind};
 use crossdock_layout::{MemberId, SegmentId, Status, record};
 
 use super::Residence;
+use super::keyed::by;
 use super::queue::{RemoteReply, RequestId, WaitPurpose};
 use super::readers::ReadReply;
 use crate::broker::site::SiteName;
@@ -162,7 +163,7 @@ impl Broker {
         if found.holder != MemberId::NONE || !self.has_its_name(item) {
             return None;
         }
-        let waiters = self.items.remote_waiters.0.get(&(found.workflow, found.key.clone()))?;
+        let waiters = self.items.remote_waiters.0.get(by(&(found.workflow, &found.key)))?;
         waiters.iter().find(|waiter| {
             waiter.until > self.now
                 && site.is_there(&waiter.node)
@@ -191,7 +192,7 @@ impl Broker {
         };
         let reply = |item: u64, code, text: String| Ok(encode(&OwnershipReply { item, code, text }));
         let workflow = self.lasting.workflow_names.get(&request.workflow).copied();
-        let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, request.key.clone()))?)));
+        let found = workflow.and_then(|of| Some((of, self.lasting.items.of_key(of, &request.key)?)));
         let Some((workflow, item)) = found else {
             return reply(0, NOT_HERE, format!("item '{}' is not there", request.key));
         };
@@ -240,7 +241,7 @@ impl Broker {
 
     /// Reports the end of an item to the nodes whose tasks wait for the item.
     pub(super) fn tell_nodes_of_end(&mut self, item: SegmentId, workflow: u64, key: &str, why: &str) {
-        let waiters = self.items.remote_waiters.0.remove(&(workflow, key.to_owned())).unwrap_or_default();
+        let waiters = self.items.remote_waiters.0.remove(by(&(workflow, key))).unwrap_or_default();
         let nodes: BTreeSet<_> =
             waiters.into_iter().filter(|waiter| waiter.until > self.now).map(|waiter| waiter.node).collect();
         let Some(workflow) = self.lasting.workflow_name(workflow) else { return };
@@ -281,26 +282,35 @@ impl Broker {
         self.items.asked.values().any(is_it)
     }
 
+    /// Gives the workflow of a waiting request, and those of its items that other nodes have: each item's key and node.
+    pub(super) fn wanted_elsewhere(&self, waits: RequestId) -> Option<(u64, Vec<(String, String)>)> {
+        let wait = self.items.waits.get(waits)?;
+        let elsewhere =
+            wait.keys.iter().filter_map(|key| Some((key.clone(), self.item_elsewhere(wait.workflow, key)?)));
+        Some((wait.workflow, elsewhere.collect()))
+    }
+
     /// For a request that waits to own items of other nodes, asks these nodes for the items.
     pub(super) fn ask_for_items(&mut self, waits: RequestId) {
-        let Some(wait) = self.items.waits.get(waits).cloned() else { return };
+        let Some(wait) = self.items.waits.get(waits) else { return };
         match wait.what {
             WaitPurpose::Owning => {}
             WaitPurpose::Reading => return self.ask_to_read(waits),
             WaitPurpose::Readers(_) => return,
         }
-        let Some(known) = self.lasting.members.get(&wait.asker.member) else { return };
+        let member = wait.asker.member;
+        let Some((of, elsewhere)) = self.wanted_elsewhere(waits) else { return };
+        if elsewhere.is_empty() {
+            return self.look_up_if_nowhere(waits);
+        }
+        let Some(known) = self.lasting.members.get(&member) else { return };
         let (task, rank) = (known.task.clone(), known.rank);
-        let Some(workflow) = self.lasting.workflow_name(wait.workflow) else { return };
+        let Some(workflow) = self.lasting.workflow_name(of) else { return };
         let own = Party::rank(&task, rank);
-        let numbers = self.lasting.items.numbers.iter();
-        let numbers = numbers.filter(|((of, _), party)| *of == wait.workflow && **party == own);
+        let numbers = self.lasting.items.numbers.iter().filter(|((n, _), party)| *n == of && **party == own);
         let numbers: Vec<u64> = numbers.map(|((_, number), _)| *number).collect();
-        let mut asked = false;
-        for key in &wait.keys {
-            let Some(node) = self.item_elsewhere(wait.workflow, key) else { continue };
-            asked = true;
-            if self.is_asked(waits, key, &node) {
+        for (key, node) in elsewhere {
+            if self.is_asked(waits, &key, &node) {
                 continue;
             }
             let body = OwnershipRequest {
@@ -312,13 +322,9 @@ impl Broker {
                 numbers: numbers.clone(),
             };
             let id = self.ask_node(&node, OWN, encode(&body));
-            let question = Question { waits, workflow: wait.workflow, key: key.clone(), node, reads: false };
-            self.items.asked.insert(id, question);
+            self.items.asked.insert(id, Question { waits, workflow: of, key, node, reads: false });
         }
-        match asked {
-            true => self.ask_later(waits, AGAIN_MS),
-            false => self.look_up_if_nowhere(waits),
-        }
+        self.ask_later(waits, AGAIN_MS);
     }
 
     /// Asks again after a pause for the items of a waiting request, unless the broker asks for them earlier anyway.
@@ -417,7 +423,7 @@ impl Broker {
     pub(in crate::broker) fn item_is_elsewhere(&mut self, name: &SiteName) {
         debug_assert_eq!(name.kind, SegmentKind::Item);
         let Some(workflow) = self.lasting.workflow_names.get(&name.workflow).copied() else { return };
-        if self.lasting.items.keys.contains_key(&(workflow, name.name.clone())) {
+        if self.lasting.items.of_key(workflow, &name.name).is_some() {
             return;
         }
         for waits in self.items.waits.of_key(workflow, &name.name).collect::<Vec<_>>() {

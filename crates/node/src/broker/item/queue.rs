@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crossdock_layout::SegmentId;
 
 use super::find::Patience;
+use super::keyed::by;
 use crate::broker::{Connection, Requester};
 
 /// The id of a request: its connection and its number.
@@ -129,11 +130,11 @@ impl Waits {
     pub(super) fn remove(&mut self, id: RequestId) -> Option<Wait> {
         let (arrival, wait) = self.all.remove(&id)?;
         for key in &wait.keys {
-            let of = (wait.workflow, key.clone());
-            if let Some(queue) = self.queues.get_mut(&of) {
+            let of = (wait.workflow, key.as_str());
+            if let Some(queue) = self.queues.get_mut(by(&of)) {
                 queue.remove(&(arrival, id));
                 if queue.is_empty() {
-                    self.queues.remove(&of);
+                    self.queues.remove(by(&of));
                 }
             }
         }
@@ -142,7 +143,7 @@ impl Waits {
 
     /// Gives the requests that wait for a key, in the order of their arrival.
     pub(super) fn of_key(&self, workflow: u64, key: &str) -> impl Iterator<Item = RequestId> {
-        self.queues.get(&(workflow, key.to_owned())).into_iter().flatten().map(|(_, id)| *id)
+        self.queues.get(by(&(workflow, key))).into_iter().flatten().map(|(_, id)| *id)
     }
 
     pub(super) fn of_connection(&self, connection: Connection) -> Vec<RequestId> {
@@ -159,7 +160,7 @@ impl Waits {
         for (id, (arrival, wait)) in &self.all {
             assert!(!wait.keys.is_empty(), "request {id:?} waits for no item");
             for key in &wait.keys {
-                let queue = self.queues.get(&(wait.workflow, key.clone()));
+                let queue = self.queues.get(by(&(wait.workflow, key)));
                 assert!(
                     queue.is_some_and(|q| q.contains(&(*arrival, *id))),
                     "request {id:?} is in no queue for '{key}'"

@@ -18,6 +18,7 @@ use crossdock_layout::wire::{ItemLevel, OnDeath};
 use crossdock_layout::{SegmentId, Status, record};
 
 use super::handover::Phase;
+use super::keyed::by;
 use super::ownership::{COMES, LASTS_MS, NEVER, NOT_HERE, NOT_YET, VERSION, unreadable};
 use crate::broker::stored::{Stored, decode, encode};
 use crate::broker::waits::Due;
@@ -110,7 +111,7 @@ impl Readers {
 
     /// Forgets the nodes that wait to read the item of this key, because the item has ended or has left this node.
     pub(super) fn forget_wanted(&mut self, workflow: u64, key: &str) {
-        self.wanted.remove(&(workflow, key.to_owned()));
+        self.wanted.remove(by(&(workflow, key)));
     }
 
     /// Forgets the readers of a workflow that is ending.
@@ -135,7 +136,7 @@ impl Broker {
             Ok(encode(&ReadReply { code, text, item: 0, sharing: 0, size: 0, level, on_death }))
         };
         let workflow = self.lasting.workflow_names.get(&reading.workflow).copied();
-        let found = workflow.and_then(|of| Some((of, *self.lasting.items.keys.get(&(of, reading.key.clone()))?)));
+        let found = workflow.and_then(|of| Some((of, self.lasting.items.of_key(of, &reading.key)?)));
         let Some((workflow, item)) = found else {
             return answer(NOT_HERE, format!("item '{}' is not there", reading.key));
         };
@@ -225,7 +226,7 @@ impl Broker {
             return;
         }
         let (of, key) = (found.workflow, found.key.clone());
-        let Some(wanted) = self.items.readers.wanted.remove(&(of, key.clone())) else { return };
+        let Some(wanted) = self.items.readers.wanted.remove(by(&(of, &key))) else { return };
         let Some(workflow) = self.lasting.workflow_name(of) else { return };
         let body = encode(&SharingReport { version: VERSION, workflow, key });
         for (node, until) in wanted {

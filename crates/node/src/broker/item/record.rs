@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crossdock_layout::wire::{Bits, ItemLevel, OnDeath, Party};
 use crossdock_layout::{MemberId, SegmentId, messages, record};
 
+use super::keyed::by;
 use super::residence::{BytesSource, Residence};
 use crate::broker::stored::Stored;
 use crate::broker::{Cause, Lasting, NODE_SHIFT, Outcome};
@@ -191,12 +192,16 @@ impl Lasting {
 }
 
 impl Items {
+    /// Gives the item that has this key in this workflow.
+    pub fn of_key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
+        self.keys.get(by(&(workflow, key))).copied()
+    }
+
     fn forget(&mut self, item: SegmentId) {
         if let Some(gone) = self.all.remove(&item) {
             self.files.remove(&gone.file);
-            let key = (gone.workflow, gone.key);
-            if self.keys.get(&key) == Some(&item) {
-                self.keys.remove(&key);
+            if self.of_key(gone.workflow, &gone.key) == Some(item) {
+                self.keys.remove(by(&(gone.workflow, &gone.key)));
             }
         }
     }
@@ -244,8 +249,7 @@ impl Items {
         // Two items may have the same key: one that lost its name in the site, and another one that came to this node
         // with this name. The item to which the key belongs now is recorded last, so that it has the key after the
         // records are applied.
-        let is_named =
-            |(item, state): &(&SegmentId, &Item)| self.keys.get(&(state.workflow, state.key.clone())) == Some(*item);
+        let is_named = |(item, state): &(&SegmentId, &Item)| self.of_key(state.workflow, &state.key) == Some(**item);
         let (named, others): (Vec<_>, Vec<_>) = self.all.iter().partition(is_named);
         records.extend(others.into_iter().chain(named).map(|(item, state)| ItemRecord::Made {
             item: *item,

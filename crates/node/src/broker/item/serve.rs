@@ -7,6 +7,7 @@ use crossdock_layout::{MemberId, Rights, SegmentId, Status};
 use super::change::Change;
 use super::find::{self, Patience};
 use super::handover::Purpose;
+use super::keyed::by;
 use super::queue::WaitPurpose;
 use super::{Item, ItemRecord, Making, Phase, Refusal, Residence, memory_of};
 use crate::broker::{Broker, Cause, Effect, NodeFailure, Record, Requester, text};
@@ -27,10 +28,9 @@ const WORDS: u64 = 1 << 31;
 
 impl Broker {
     pub(in crate::broker) fn serve_item(&mut self, asker: Requester, request: ItemRequest) {
-        if let Some((_, workflow)) = self.place(asker).filter(|_| !find::keys(&request).is_empty()) {
-            if self.looks_up(asker, workflow, &request) {
-                return;
-            }
+        let place = self.place(asker).filter(|_| !find::keys(&request).is_empty());
+        if place.is_some_and(|(_, workflow)| self.looks_up(asker, workflow, &request)) {
+            return;
         }
         let served = match request {
             ItemRequest::Create { size, level, on_death, key } => self.create_item(asker, size, level, on_death, key),
@@ -70,8 +70,8 @@ impl Broker {
         self.may_own(asker, &key)?;
         self.journalled()?;
         let Some((_, workflow)) = self.place(asker) else { return Ok(()) };
-        if let Some(item) = self.lasting.items.keys.get(&(workflow, key.clone())) {
-            let whose = self.whose(*item, &self.lasting.items.all[item]);
+        if let Some(item) = self.lasting.items.of_key(workflow, &key) {
+            let whose = self.whose(item, &self.lasting.items.all[&item]);
             return Err((Status::Exists, format!("there is an item '{key}' already: {whose}")));
         }
         if size == 0 || size > MAX_SIZE {
@@ -262,7 +262,7 @@ impl Broker {
     /// Removes an item, whichever task owns it. The asking member needs the right to remove items. Programs of the
     /// daemon's own user have this right; tasks do not have it.
     pub(in crate::broker) fn remove_item(&mut self, asker: Requester, workflow: u64, in_use: InUse, key: &str) {
-        let Some(item) = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied() else {
+        let Some(item) = self.lasting.items.of_key(workflow, key) else {
             return self.fail(asker, Status::NotFound, format!("there is no item '{key}' to remove"));
         };
         if in_use == InUse::Unused {
@@ -456,7 +456,7 @@ impl Broker {
         // A task may name any number of parties, even tasks that never start. So the number of parties that one task
         // may name is limited.
         let task = self.lasting.members.get(&member).map_or_else(String::new, |known| known.task.clone());
-        let parties = self.lasting.items.named.get(&(workflow, task.clone())).map_or(0, |parties| *parties);
+        let parties = self.lasting.items.named.get(by(&(workflow, &task))).map_or(0, |parties| *parties);
         if parties >= WORDS_OF_TASK {
             let text = format!("task '{task}' has named {WORDS_OF_TASK} owners of cooperative items already");
             return Err((Status::NoSpace, text));

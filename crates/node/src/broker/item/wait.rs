@@ -72,7 +72,7 @@ impl Broker {
 
     /// Gives the item on this node that has this key, if the item's name belongs to this node.
     pub(super) fn key(&self, workflow: u64, key: &str) -> Option<SegmentId> {
-        let item = self.lasting.items.keys.get(&(workflow, key.to_owned())).copied();
+        let item = self.lasting.items.of_key(workflow, key);
         item.filter(|_| !self.is_contested(workflow, key))
     }
 

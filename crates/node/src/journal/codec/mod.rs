@@ -6,10 +6,17 @@ use crate::broker::Record;
 
 /// Encodes a record.
 pub fn encode(record: &Record) -> Vec<u8> {
-    let mut out = Writer(Vec::with_capacity(128));
+    let mut bytes = Vec::with_capacity(128);
+    encode_into(&mut bytes, record);
+    bytes
+}
+
+/// Encodes a record, and appends it to `bytes`.
+pub(super) fn encode_into(bytes: &mut Vec<u8>, record: &Record) {
+    let mut out = Writer(std::mem::take(bytes));
     out.u32(record.number());
     record.write_body(&mut out);
-    out.0
+    *bytes = out.0;
 }
 
 /// Decodes a record; `None` if the bytes are not exactly one record.
