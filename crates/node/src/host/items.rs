@@ -249,9 +249,6 @@ impl Host<'_> {
 
     /// Opens an item's file for a client, with an open file description of its own.
     pub(super) fn open_item(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
-        if !self.broker.is_confined(connection) {
-            self.files.reopenable.insert(id);
-        }
         let opened = self.open_file(connection, id, writable);
         if let (Err(error), Some(fd)) = (&opened, self.segments.get(&id))
             && error.is_forbidden()
@@ -266,6 +263,9 @@ impl Host<'_> {
 
     fn open_file(&mut self, connection: u64, id: u64, writable: bool) -> OsResult<Option<OwnedFd>> {
         let Some(fd) = self.segments.get(&id) else { return Ok(None) };
+        if !self.broker.is_confined(connection) {
+            self.files.reopenable.insert(id);
+        }
         let opened = match &self.files.folder {
             Some(folder) if folder.gate().is_some() => {
                 let party = match self.broker.member_at(connection).filter(|_| writable) {
