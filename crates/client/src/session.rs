@@ -125,7 +125,7 @@ impl Session {
         let (timeout, objects) = (options.timeout, Arc::<SessionObjects>::default());
         let items = crate::item::CooperativeItems::default();
         crate::at_exit::keep_session(&objects, &connection);
-        connection.watch();
+        connection.prepare_to_watch();
         let shared = Shared { connection, member, admin, run, nameless, rank, task, workflow, timeout, items, objects };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -35,6 +35,7 @@ pub mod pinned;
 pub mod pipe;
 
 pub mod process;
+pub mod program;
 pub mod reservation;
 pub mod roll;
 pub mod seccomp;

@@ -173,10 +173,6 @@ impl Connection {
             if state.pending.get(number).is_some_and(|p| p.answer.is_some()) {
                 let pending = state.pending.remove(number)?;
                 state.fit_room();
-                drop(state);
-                if pending.wants > 0 {
-                    self.watch();
-                }
                 return pending.answer.map(failures);
             }
             if deadline.passed() {
@@ -192,6 +188,12 @@ impl Connection {
             }
             has_waited = true;
             state.send_unsent();
+            if state.pending.get(number).is_some_and(|pending| pending.request.may_give()) && !self.is_watched() {
+                // The thread starts while the daemon serves the request. Then this thread looks for the answer.
+                drop(state);
+                self.watch();
+                state = self.lock();
+            }
             if state.reading {
                 let left = deadline.left().min(Duration::from_millis(100));
                 state.asleep += 1;
@@ -518,6 +520,7 @@ fn failures((answer, descriptors): AnsweredWith) -> Result<AnsweredWith> {
 #[cfg(test)]
 mod tests {
 
+    use crossdock_layout::Rights;
     use crossdock_layout::wire::{ItemGiven, ItemLevel, OnDeath, Party};
 
     use super::super::testing;
@@ -667,6 +670,18 @@ mod tests {
         let held = |request: &Request| matches!(request, Request::Item(ItemRequest::Hold { item }) if item.0 == 5);
         assert!(!state.untold.iter().any(|(_, request)| held(request)));
         assert_eq!(state.open_list.opening_of(SegmentId(5)), None);
+    }
+
+    #[test]
+    fn a_session_needs_the_watching_thread_from_the_first_request_that_may_leave_it_with_something() {
+        let (connection, _daemon) = testing::connect();
+        let unanswered = |request| {
+            let asked = connection.ask(request, None, None, Deadline::after(Duration::from_millis(10)));
+            assert_eq!(asked.map(|_| ()).unwrap_err().status, Status::TimedOut);
+            connection.is_watched()
+        };
+        assert!(!unanswered(Request::Describe { member: connection.who.member }));
+        assert!(unanswered(Request::Attach { segment: SegmentId(5), access: Rights::WRITE }));
     }
 
     #[test]

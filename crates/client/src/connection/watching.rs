@@ -5,9 +5,9 @@
 //! sends it the descriptors that the session holds, and uses the new liveness table. If the daemon has no room for such
 //! a descriptor, the thread sends the descriptor again after a pause. The thread also sends the progress reports that
 //! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts with the
-//! first session of the process, even if the session opens nothing: until a session has connected again, a new daemon
-//! must assume that the session may have any object that was lost. The thread ends with the last session. It blocks all
-//! signals. A forked child does not have this thread; the child's own sessions start another watching thread. If the
+//! first request that may leave a session with something: from then on, a new daemon must assume that the session may
+//! have any object that was lost, until the session has connected again. A session that only asks questions needs no
+//! thread. The thread ends with the last session. It blocks all signals. A forked child does not have this thread; the child's own sessions start another watching thread. If the
 //! thread cannot be started, the next request notices the end of the connection, and later calls try to start the
 //! thread.
 //!
@@ -79,9 +79,20 @@ struct Outage {
 }
 
 impl Connection {
+    /// Makes the bell of the watching thread, if this process has none yet. So a process that runs out of descriptors
+    /// later can still start the thread. If no bell can be made now, [`Self::watch`] tries again.
+    pub(crate) fn prepare_to_watch(&self) {
+        watcher();
+    }
+
+    /// Tells whether the watching thread watches this session.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
+    }
+
     /// Makes the watching thread watch this session.
     pub(crate) fn watch(&self) {
-        if self.watched.load(Ordering::Relaxed) || self.watched.swap(true, Ordering::Relaxed) {
+        if self.is_watched() || self.watched.swap(true, Ordering::Relaxed) {
             return;
         }
         let watches = watcher().is_some_and(|watcher| watcher.add(self.this.clone()));
@@ -109,7 +120,7 @@ impl Connection {
 
     /// Wakes the watching thread, which then looks at this session.
     pub(super) fn wake_watcher(&self) {
-        if self.watched.load(Ordering::Relaxed) {
+        if self.is_watched() {
             if let Some(watcher) = WATCHER.get() {
                 watcher.ring();
             }

@@ -276,6 +276,23 @@ impl Request {
         Ok((header, request))
     }
 
+    /// Tells whether the sender may hold something after the daemon has served this request: an open segment or item, a
+    /// workflow, an endpoint. Questions, reports and removals give the sender nothing.
+    #[must_use]
+    pub fn may_give(&self) -> bool {
+        !matches!(
+            self,
+            Self::Hello { .. }
+                | Self::Detach { .. }
+                | Self::Hold { .. }
+                | Self::List { .. }
+                | Self::Describe { .. }
+                | Self::Progress { .. }
+                | Self::Remove { .. }
+                | Self::Bye
+        )
+    }
+
     /// Tells whether the sender of this message takes memory when it gets the answer (Open, Reserve, Publish, Create,
     /// Resize). Only the header is read.
     #[must_use]

@@ -63,6 +63,11 @@ pub struct Member {
     pub token: [u8; 16],
     /// True if the member only inspects the daemon's state, and is no part of a run.
     pub visitor: bool,
+    /// False while the member has sent only requests that leave it with nothing ([`Request::may_give`]). Such a member
+    /// has nothing open and made nothing, so nothing waits for it while its connection is lost.
+    ///
+    /// [`Request::may_give`]: crossdock_layout::wire::Request::may_give
+    pub may_hold: bool,
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
@@ -242,9 +247,15 @@ impl Lasting {
                     peer: *peer,
                     token: *token,
                     visitor: *visitor,
+                    may_hold: false,
                     outcomes: BTreeMap::new(),
                 };
                 self.members.insert(*member, fresh);
+            }
+            Record::MayHold { member } => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.may_hold = true;
+                }
             }
             Record::MemberGone { member } => self.forget_member(*member),
             Record::Segment {
@@ -578,6 +589,7 @@ impl Lasting {
                 token: m.token,
                 visitor: m.visitor,
             });
+            records.extend(m.may_hold.then_some(Record::MayHold { member: *id }));
             records.extend(m.outcomes.iter().map(|(request, outcome)| {
                 let (made, value) = match outcome {
                     Outcome::Made(segment) => (true, segment.0),

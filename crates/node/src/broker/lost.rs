@@ -367,18 +367,43 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_never_got_its_welcome_keeps_no_lost_name() {
+    fn only_a_member_that_has_asked_for_something_keeps_a_lost_name() {
+        for asks in [false, true] {
+            let mut bench = Bench::new(Limits::default());
+            let maker = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
+            let other = bench.join(2, MAIN_ENDPOINT, "b", 0).unwrap();
+            let region = bench.ask(1, open(OpenMode::CreateOnly, 0));
+            let Some(Answer::Segment { segment, .. }) = region else { panic!("it can be made") };
+            bench.ask(2, Request::Describe { member: maker });
+            // A member that has asked for nothing cannot have it open, whatever it says.
+            bench.say(2, &Request::Hold { segment, count: 1 });
+            if asks {
+                bench.ask(2, open(OpenMode::OpenOnly, 0));
+                bench.say(2, &Request::Detach { segment, count: 1 });
+            }
+            next_daemon(&mut bench);
+            bench.event(Event::ProcessDied { member: maker });
+            assert_eq!(bench.broker.is_named(segment), asks, "the other member may have it if it has asked for it");
+            if asks {
+                assert_eq!(bench.hello(102, MAIN_ENDPOINT, "b", 0, other), Some(other));
+                bench.say(102, &Request::Hold { segment: SegmentId(0), count: 0 });
+                assert!(!bench.broker.is_named(segment));
+            }
+        }
+    }
+
+    #[test]
+    fn a_member_that_never_got_its_welcome_is_the_same_member_when_it_says_hello_again() {
         let mut bench = Bench::new(Limits::default());
-        let maker = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
-        let fresh = bench.join(2, MAIN_ENDPOINT, "b", 0).unwrap();
-        let region = bench.ask(1, open(OpenMode::CreateOnly, 0));
-        let Some(Answer::Segment { segment, .. }) = region else { panic!("it can be made") };
+        let member = bench.join(1, MAIN_ENDPOINT, "a", 0).unwrap();
         next_daemon(&mut bench);
-        bench.event(Event::ProcessDied { member: maker });
-        assert!(bench.broker.is_named(segment), "the other member may have it");
-        // The welcome was lost with the former broker, so the member says hello as a new one.
-        assert_eq!(bench.hello(102, MAIN_ENDPOINT, "b", 0, MemberId::NONE), Some(fresh));
-        assert!(!bench.broker.is_named(segment));
+        assert_eq!(bench.hello(101, MAIN_ENDPOINT, "a", 0, MemberId::NONE), Some(member));
+        let region = bench.ask(101, open(OpenMode::CreateOnly, 0));
+        let Some(Answer::Segment { segment, .. }) = region else { panic!("it can be made") };
+        // The member's list is complete, so what it closes is closed at once.
+        assert_eq!(bench.broker.open_segments.assumed_of(member), []);
+        bench.say(101, &Request::Detach { segment, count: 1 });
+        assert_eq!(bench.broker.open_segments.of_member(member), []);
     }
 
     #[test]

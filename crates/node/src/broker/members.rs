@@ -54,7 +54,11 @@ impl Broker {
             }
         }
         self.deaf = self.lasting.endpoints.keys().filter(|number| !listening.contains(number)).copied().collect();
-        self.unlisted.extend(self.lasting.members.keys());
+        for (member, known) in &self.lasting.members {
+            // A member that has never asked for anything has nothing to list.
+            let has_list = if known.may_hold { &mut self.unlisted } else { &mut self.listed };
+            has_list.insert(*member);
+        }
         self.recover_items(held);
         let known: Vec<_> = self.lasting.segments.iter().map(|(id, s)| (*id, s.removed.clone())).collect();
         for (segment, removed) in known {
@@ -97,8 +101,12 @@ impl Broker {
     }
 
     /// Notes that a member has no connection any more, but is not proved dead. The broker assumes that the member keeps
-    /// its segments open, until the member connects again and lists them.
+    /// its segments open, until the member connects again and lists them. A member that has never asked for anything has
+    /// nothing open.
     pub(super) fn goes_away(&mut self, member: MemberId) {
+        if self.lasting.members.get(&member).is_some_and(|known| !known.may_hold) {
+            return;
+        }
         self.listed.remove(&member);
         self.forget_listed_items(member);
         self.open_segments.assume_all_of(member);

@@ -112,7 +112,9 @@ impl OpenSegments {
             assert!(lasting.of(*segment).is_some(), "{segment} is gone and open");
             assert!(!of.is_empty(), "{segment} is open in no member");
             for (member, open) in of {
-                assert!(lasting.members.contains_key(member), "{member} is gone and has {segment} open");
+                let known = lasting.members.get(member);
+                assert!(known.is_some(), "{member} is gone and has {segment} open");
+                assert!(known.is_some_and(|m| m.may_hold), "{member} has {segment} open and never asked for anything");
                 assert!(open.count > 0, "{member} has {segment} open no time");
             }
         }

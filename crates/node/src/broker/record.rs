@@ -149,6 +149,12 @@ messages! {
             /// Whether the member only inspects the daemon's state, and is no part of a run.
             visitor: bool,
         },
+        /// A member sent its first request that may leave it with something, for example an open segment. Until then, a
+        /// member has nothing.
+        19 MayHold {
+            /// The member.
+            member: MemberId,
+        },
         /// A run of a workflow began.
         18 Run {
             /// The workflow's number.

@@ -228,7 +228,8 @@ impl Broker {
             }
             return;
         }
-        let Some(workflow) = self.lasting.members.get(&member).map(|m| (m.endpoint, m.workflow)) else { return };
+        let known = self.lasting.members.get(&member).filter(|m| m.may_hold);
+        let Some(workflow) = known.map(|m| (m.endpoint, m.workflow)) else { return };
         let visible = |s: &Segment| {
             (s.workflow == workflow.1 || workflow.0 == super::MAIN_ENDPOINT)
                 && self.lasting.rights(workflow.0, s.kind, &s.name) != Rights::NONE

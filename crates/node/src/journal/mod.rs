@@ -29,7 +29,7 @@ pub use codec::{decode, encode};
 use crc32c::crc32c;
 
 const MAGIC: &[u8; 8] = b"xdockjnl";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const HEADER: u64 = 16;
 /// The bytes of length and checksum in front of each record.
 const FRAME: usize = 8;

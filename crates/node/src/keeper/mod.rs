@@ -18,7 +18,7 @@ use crossdock_os::event::{Epoll, next_signal, signalfd};
 use crossdock_os::fs::File;
 use crossdock_os::roll::{Roll, RollLock, RollReader};
 use crossdock_os::tmpfs::Folder;
-use crossdock_os::{Deadline, Mapping, OsResult, process, socket};
+use crossdock_os::{Deadline, Mapping, OsResult, process, program, socket};
 
 use crate::host;
 use crate::table;
@@ -380,6 +380,8 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
                 if let Some(ready) = ready.take() {
                     std::io::Write::write_all(&mut File::from(ready), b"\n").ok();
                 }
+                // From now on, the keeper mostly waits.
+                program::give_back_pages();
             }
         }
     }

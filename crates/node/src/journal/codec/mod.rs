@@ -59,6 +59,7 @@ mod tests {
                 visitor: true,
             },
             Record::Run { workflow: 1, run: 2 },
+            Record::MayHold { member: MemberId(8) },
             Record::MemberGone { member: MemberId(9) },
             Record::Segment {
                 segment: SegmentId(1),
