@@ -280,17 +280,11 @@ impl Request {
     /// workflow, an endpoint. Questions, reports and removals give the sender nothing.
     #[must_use]
     pub fn may_give(&self) -> bool {
-        !matches!(
+        let gives_nothing = matches!(
             self,
-            Self::Hello { .. }
-                | Self::Detach { .. }
-                | Self::Hold { .. }
-                | Self::List { .. }
-                | Self::Describe { .. }
-                | Self::Progress { .. }
-                | Self::Remove { .. }
-                | Self::Bye
-        )
+            Self::Hello { .. } | Self::List { .. } | Self::Describe { .. } | Self::Remove { .. } | Self::Bye
+        );
+        self.wants_answer() && !gives_nothing
     }
 
     /// Tells whether the sender of this message takes memory when it gets the answer (Open, Reserve, Publish, Create,

@@ -186,6 +186,7 @@ impl World {
             Record::Reserved { .. } => self.sabotage == Sabotage::ForgetReserves,
             Record::WorkflowEnd { .. } => self.sabotage == Sabotage::ForgetEnds,
             Record::PinTaken { .. } => self.sabotage == Sabotage::ForgetPins,
+            Record::MayHold { .. } => self.sabotage == Sabotage::ForgetHolders,
             _ => false,
         };
         if !forgotten && !crate::items::forgotten(self.sabotage, record) {

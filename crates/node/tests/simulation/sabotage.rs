@@ -65,10 +65,12 @@ pub enum Sabotage {
     OneNumber,
     /// Clients do not send refused offers again.
     ForgetRefused,
+    /// The journal loses the records of the members that may hold something.
+    ForgetHolders,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::ForgetSegments,
         Self::ForgetReserves,
         Self::ForgetEnds,
@@ -97,5 +99,6 @@ impl Sabotage {
         Self::AdoptAnything,
         Self::OneNumber,
         Self::ForgetRefused,
+        Self::ForgetHolders,
     ];
 }
