@@ -383,6 +383,27 @@ fn processes_that_a_task_leaves_are_reaped_when_they_end() {
     place.assert_nothing_left("process");
 }
 
+#[test]
+fn a_run_goes_on_while_nobody_reads_standard_error() {
+    let tasks = "  loud: {command: [seq, '40000']}\n  late: {command: [echo, done], after: [loud]}\n";
+    let place = Place::new(&format!("workflow: w\ntasks:\n{tasks}"));
+    let summary = place.path().join("summary");
+    let mut command = place.command(&["run", "workflow.yaml", "--engine", "process", "--show", "lines"]);
+    let mut child = command.stdout(fs::File::create(&summary).unwrap()).spawn().unwrap();
+    until("the run has ended", || fs::read_to_string(&summary).is_ok_and(|text| text.contains("late")));
+    assert!(place.log("loud").ends_with("40000\n") && place.log("late") == "done\n");
+    until("the run has cleaned up", || place.runs().is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(child.try_wait().unwrap().is_none(), "it still has lines to show");
+    let run = finish(child);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let shown = run.err.lines().filter(|line| line.contains(" | ")).count();
+    let counts = run.err.lines().filter_map(|line| line.split_once(" lines of tasks are not shown here"));
+    let dropped: usize = counts.map(|(count, _)| count.parse::<usize>().unwrap()).sum();
+    assert!(shown > 10_000 && dropped > 10_000 && shown + dropped == 40_001, "{shown} shown, {dropped} dropped");
+    place.assert_nothing_left("process");
+}
+
 /// Docker is installed, but its service does not run. Podman is installed, but can do nothing.
 #[test]
 fn engines_that_refuse_everything_leave_nothing() {

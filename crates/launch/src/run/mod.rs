@@ -19,6 +19,7 @@ mod rank;
 mod ranked;
 mod remote;
 mod remote_part;
+mod screen;
 mod site;
 pub mod state;
 mod stopping;

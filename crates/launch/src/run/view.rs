@@ -1,176 +1,199 @@
-//! What the user sees on standard error while the workflow runs.
+//! Passes what the user is to see to the screen.
+//!
+//! From the start of the first task on, a thread writes to the screen. So if nobody reads standard error, for example
+//! because a terminal is stopped or a pipe is full, the supervisor still notices what happens to the tasks. Then lines
+//! of tasks are dropped as soon as too many wait, and the screen says how many. The logs have all lines.
 
-use std::io::{IsTerminal, Write};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use crossdock_os::thread;
 
 use super::Show;
+use super::screen::Screen;
 
-/// If a run has more ranks than this, the view shows lines, and no bar for each rank.
-const BARS_MAX: usize = 16;
+/// The largest number of updates that may wait when a line of a task comes. Further lines are dropped.
+const WAITING: usize = 10_000;
+/// How long [`View::finish`] waits until all that was said before is on the screen.
+const FINISH: Duration = Duration::from_secs(1);
 
-/// The template for the line of a rank that reports its progress.
-const STEPS: &str =
-    "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
+/// One change of the screen.
+type Update = Box<dyn FnOnce(&Screen) + Send>;
 
-/// What the user sees on the terminal.
+/// What the user sees on the terminal. No function blocks once [`View::begin`] was called, except
+/// [`View::finish`], for a second at most, and [`View::end`].
 pub struct View {
-    show: Show,
-    begin: Instant,
-    width: usize,
-    bars: Vec<ProgressBar>,
-    /// The lines below the bars, with figures of the data that passes between the tasks.
-    figures: Option<ProgressBar>,
-    screen: Option<MultiProgress>,
-    colours: bool,
+    queue: Arc<Queue>,
+    /// The screen, as long as no thread writes to it.
+    screen: Option<Screen>,
+    has_figures: bool,
 }
 
-/// The codes of a terminal's colours.
-const GREEN: u8 = 32;
-const RED: u8 = 31;
-/// The colours of the tasks' names, which the view shows before each line of a task.
-const TASKS: [u8; 6] = [36, 33, 35, 34, 96, 93];
+/// The updates that the thread has not made yet.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    updates: VecDeque<Update>,
+    /// The number of lines that were dropped since the thread took the last update.
+    dropped: u64,
+    /// True while the thread makes an update.
+    busy: bool,
+    /// True if no more updates come.
+    ended: bool,
+}
 
 impl View {
     /// Makes a view for ranks with these names.
     pub fn new(show: Show, names: &[String]) -> Self {
-        let terminal = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|t| t != "dumb");
-        let show = match show {
-            Show::Auto if terminal && names.len() <= BARS_MAX => Show::Live,
-            Show::Auto => Show::Lines,
-            other => other,
-        };
-        let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0).max(9);
-        // NO_COLOR switches colours off (https://no-color.org).
-        let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        let begin = Instant::now();
-        let mut view = Self { show, begin, width, bars: Vec::new(), figures: None, screen: None, colours };
-        if show == Show::Live {
-            let screen = MultiProgress::new();
-            let style = ProgressStyle::with_template("{spinner:.blue} {prefix:.bold} {elapsed:>6} {wide_msg}");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner());
-            for name in names {
-                let bar = screen.add(ProgressBar::new_spinner().with_style(style.clone()));
-                bar.set_prefix(format!("{name:width$}"));
-                bar.set_message("waits");
-                view.bars.push(bar);
+        let screen = Screen::new(show, names);
+        Self { queue: Arc::default(), has_figures: screen.has_figures(), screen: Some(screen) }
+    }
+
+    /// Starts the thread that writes to the screen. If it cannot be started, the caller's thread goes on writing.
+    pub fn begin(&mut self) {
+        let Some(screen) = self.screen.take() else { return };
+        let (queue, screen) = (self.queue.clone(), Arc::new(Mutex::new(Some(screen))));
+        let given = screen.clone();
+        let started = thread::start(move || {
+            let taken = given.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(screen) = taken {
+                queue.serve(&screen);
             }
-            let style = ProgressStyle::with_template("{wide_msg:.dim}");
-            let figures =
-                ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            view.figures = Some(screen.add(figures));
-            view.screen = Some(screen);
+        });
+        if started.is_err() {
+            self.screen = screen.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
-        view
     }
 
     /// Shows a note about the run as a whole.
     pub fn note(&self, text: &str) {
-        if self.show != Show::Quiet {
-            self.print(text);
-        }
+        let text = text.to_owned();
+        self.show(move |screen| screen.note(&text));
     }
 
     /// Shows an alarm. An alarm is printed even with `--show quiet`.
     pub fn alarm(&self, text: &str) {
-        self.print(text);
-    }
-
-    /// Shows a rank's new state.
-    pub fn rank(&self, index: usize, name: &str, text: &str) {
-        match self.bars.get(index) {
-            Some(bar) => bar.set_message(text.to_owned()),
-            None => self.note(&format!(
-                "{name:width$} · {text} ({:.1} s)",
-                self.begin.elapsed().as_secs_f64(),
-                width = self.width
-            )),
-        }
+        let text = text.to_owned();
+        self.show(move |screen| screen.alarm(&text));
     }
 
     /// Shows that a rank has begun, and starts its clock.
     pub fn begun(&self, index: usize, name: &str, text: &str) {
-        if let Some(bar) = self.bars.get(index) {
-            bar.reset_elapsed();
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
-        self.rank(index, name, text);
+        let (name, text) = (name.to_owned(), text.to_owned());
+        self.show(move |screen| screen.begun(index, &name, &text));
     }
 
     /// Shows a bar in the rank's line, which says how far the rank is.
     pub fn progress(&self, index: usize, done: u64, of: u64) {
-        let Some(bar) = self.bars.get(index).filter(|bar| !bar.is_finished()) else { return };
-        if bar.length() != Some(of) {
-            if let Ok(style) = ProgressStyle::with_template(STEPS) {
-                bar.set_style(style.progress_chars("━╸─"));
-            }
-            bar.set_length(of);
-        }
-        bar.set_position(done);
+        self.show_if_there_is_room(move |screen| screen.progress(index, done, of));
     }
 
     /// Shows that a rank has ended, and stops its clock.
     pub fn ended(&self, index: usize, name: &str, text: &str, well: bool) {
-        let text = self.coloured(if well { GREEN } else { RED }, text);
-        match self.bars.get(index) {
-            Some(bar) => {
-                bar.disable_steady_tick();
-                bar.abandon_with_message(text);
-            }
-            None => self.rank(index, name, &text),
-        }
+        let (name, text) = (name.to_owned(), text.to_owned());
+        self.show(move |screen| screen.ended(index, &name, &text, well));
     }
 
     /// Tells whether the view shows figures of the data that passes between the tasks.
     pub fn has_figures(&self) -> bool {
-        self.figures.is_some()
+        self.has_figures
     }
 
     /// Shows the figures below the bars.
     pub fn figures(&self, text: String) {
-        if let Some(bar) = &self.figures {
-            bar.set_message(text);
-        }
-    }
-
-    fn coloured(&self, colour: u8, text: &str) -> String {
-        if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+        self.show_if_there_is_room(move |screen| screen.figures(text));
     }
 
     /// Shows a line that a rank wrote.
     pub fn line(&self, index: usize, name: &str, line: &str) {
-        match (self.show, self.bars.get(index)) {
-            (_, Some(bar)) => bar.set_message(line.to_owned()),
-            (Show::Lines, None) => {
-                let name = self.coloured(TASKS[index % TASKS.len()], &format!("{name:width$} |", width = self.width));
-                self.print(&format!("{name} {line}"));
-            }
-            _ => {}
+        let (name, line) = (name.to_owned(), line.to_owned());
+        if !self.show_if_there_is_room(move |screen| screen.line(index, &name, &line)) {
+            self.queue.lock().dropped += 1;
         }
     }
 
-    /// Ends the view: its lines are not updated any more.
+    /// Ends the live picture: its lines are not updated any more. Waits a moment until all is on the screen.
     pub fn finish(&self) {
-        if let Some(figures) = &self.figures {
-            figures.finish_and_clear();
-        }
-        for bar in &self.bars {
-            if !bar.is_finished() {
-                bar.abandon();
-            }
+        self.show(Screen::finish);
+        self.queue.await_idle(Some(Instant::now() + FINISH));
+    }
+
+    /// Ends the view. Waits until all is on the screen, which lasts as long as nobody reads standard error. So the
+    /// caller has cleaned up before.
+    pub fn end(&self) {
+        self.queue.lock().ended = true;
+        self.queue.changed.notify_all();
+        self.queue.await_idle(None);
+    }
+
+    fn show(&self, update: impl FnOnce(&Screen) + Send + 'static) {
+        match &self.screen {
+            Some(screen) => update(screen),
+            None => self.queue.add(Box::new(update)),
         }
     }
 
-    fn print(&self, text: &str) {
-        match &self.screen {
-            Some(screen) => {
-                let _ = screen.println(text);
+    /// Shows an update that may be dropped. Returns `false` if it was dropped.
+    fn show_if_there_is_room(&self, update: impl FnOnce(&Screen) + Send + 'static) -> bool {
+        let is_room = self.queue.lock().updates.len() < WAITING;
+        if is_room {
+            self.show(update);
+        }
+        is_room
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, update: Update) {
+        self.lock().updates.push_back(update);
+        self.changed.notify_all();
+    }
+
+    /// Makes the updates, one after another, until no more come.
+    fn serve(&self, screen: &Screen) {
+        let mut waiting = self.lock();
+        loop {
+            let Some(update) = waiting.updates.pop_front() else {
+                if waiting.ended {
+                    return;
+                }
+                waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            waiting.busy = true;
+            let dropped = std::mem::take(&mut waiting.dropped);
+            drop(waiting);
+            update(screen);
+            if dropped > 0 {
+                screen.note(&format!(
+                    "{dropped} lines of tasks are not shown here, because nobody read standard error; the logs have them"
+                ));
             }
-            // A closed terminal must not end the run, so errors of writing are ignored.
-            None => {
-                let _ = writeln!(std::io::stderr(), "{text}");
+            waiting = self.lock();
+            waiting.busy = false;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all updates are made, or until the time `until`.
+    fn await_idle(&self, until: Option<Instant>) {
+        let mut waiting = self.lock();
+        while waiting.busy || !waiting.updates.is_empty() {
+            let left = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return;
             }
+            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

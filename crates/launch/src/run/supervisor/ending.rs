@@ -87,6 +87,7 @@ impl Run {
         } else if summary.reason.is_some() || self.options.show != Show::Quiet {
             say(summary.text().trim_end());
         }
+        self.view.end();
         summary.code
     }
 

@@ -190,6 +190,7 @@ impl Run {
         let stdin = std::io::stdin();
         let mut front = Some(stdin.as_fd());
         let mut reaper = Reaper::new();
+        self.view.begin();
         while self.ranks.iter().any(|r| r.end.is_none()) {
             self.start_ready();
             self.wait(&mut front);
