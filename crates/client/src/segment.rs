@@ -1,11 +1,11 @@
 //! What regions and ports need from the session: segments by name or by id, and their descriptors.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_layout::wire::{OpenMode, SegmentKind};
 use crossdock_layout::{Rights, SegmentId};
+use crossdock_os::OwnFile;
 
 use crate::connection::Connection;
 
@@ -43,7 +43,7 @@ pub(crate) struct OpenedSegment {
     pub name: String,
     /// The descriptor of the segment. The segment is sealed: it can neither shrink nor grow, nor get other seals. The
     /// descriptor is read-only if the grant has no WRITE.
-    pub descriptor: Arc<OwnedFd>,
+    pub descriptor: OwnFile,
     /// The size in bytes. The daemon counts how many of these bytes are reserved; `SessionHost::reserve` asks the
     /// daemon to reserve more of them.
     pub size: u64,

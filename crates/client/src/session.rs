@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossdock_core::liveness::Liveness;
 use crossdock_layout::wire::{Answer, GRANTS_PER_MESSAGE, Grant, InUse, MemberState, Request, SegmentKind};
 use crossdock_layout::{MemberId, Rights, SegmentId, Status, name};
-use crossdock_os::{Deadline, child, socket};
+use crossdock_os::{Deadline, OwnFile, child, socket};
 
 use crate::connection::{Answered, Connection, StillOpen};
 use crate::discovery::{self, variable};
@@ -238,16 +238,16 @@ impl Session {
                 return Err(Error::new(Status::Invalid, text));
             }
         }
-        let listener = Arc::new(listener);
+        let listener = OwnFile::from(listener);
         self.give_endpoint(workflow, task, &listener, grants).inspect_err(|_| {
             // Although the call failed, the daemon may have made the endpoint, or may still make it. The socket is shut
             // down, so that no process can reach the endpoint.
-            socket::shut_down(&*listener);
+            socket::shut_down(&listener);
             self.shared.connection.forget_endpoint(&listener);
         })
     }
 
-    fn give_endpoint(&self, workflow: &str, task: &str, listener: &Arc<OwnedFd>, grants: &[Grant]) -> Result<()> {
+    fn give_endpoint(&self, workflow: &str, task: &str, listener: &OwnFile, grants: &[Grant]) -> Result<()> {
         let mut parts = grants.chunks(GRANTS_PER_MESSAGE);
         let first = parts.next().unwrap_or_default().to_vec();
         let (workflow, task) = (workflow.to_owned(), task.to_owned());

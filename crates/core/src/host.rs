@@ -1,12 +1,9 @@
 //! What regions, ports, series and items need from the process that uses them. The trait [`Host`] describes all of
 //! this, and the session of the client library implements the trait.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use crossdock_layout::MemberId;
 use crossdock_layout::liveness::LivenessTable;
-use crossdock_os::{Access, Mapping, memfd};
+use crossdock_os::{Access, Mapping, OwnFile, memfd};
 
 use crate::Result;
 use crate::liveness::LivenessSource;
@@ -61,7 +58,7 @@ pub trait Host: Send + Sync {
 #[derive(Debug)]
 pub struct PinPageGiven {
     /// The pin page: sealed memory of 4096 bytes.
-    pub page: Arc<OwnedFd>,
+    pub page: OwnFile,
     /// The index to pass to the next call of [`Host::pin_page`].
     pub next: u32,
     /// The number of further pin pages that the publisher has to ask for.

@@ -6,7 +6,6 @@ mod series_world;
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 
 use crossdock_core::series::{Publisher, Version};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
@@ -22,7 +21,7 @@ struct Fixture {
     publisher: Publisher,
     series: Series,
     version: Version,
-    pool: Arc<OwnedFd>,
+    pool: crossdock_os::OwnFile,
 }
 
 fn fixture() -> Fixture {

@@ -9,10 +9,13 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crossdock_client::{ConnectOptions, Session};
-use crossdock_layout::Status;
+use crossdock_client::{
+    ConnectOptions, Detect, End, Handle, ItemLevel, ItemOptions, Message, Mode, Pages, PortOptions, SeriesOptions,
+    Session, Status, Variable,
+};
 use crossdock_os::testing::{close_all_descriptors, processor_time, until_within};
 use rustix::process::{Resource, Rlimit};
+use support::series::{failed, publish, shows};
 use support::{Daemon, kill, set_limit};
 
 /// Runs the helper test `part` in another process of this test program.
@@ -75,6 +78,52 @@ fn helper_opens_its_own_files() {
     // The second report is left to the watching thread, so the call wakes this thread.
     session.progress(1, 3).unwrap();
     session.progress(2, 3).unwrap();
+    session.close().unwrap();
+    check_own_files(files);
+}
+
+#[test]
+fn open_objects_touch_no_file_of_a_program_that_has_closed_all_descriptors() {
+    run_helper("helper_has_objects_open");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn helper_has_objects_open() {
+    let Some(session) = connect() else { return };
+    let region = session.region("r", Mode::CreateOnly, 64 << 20, None).unwrap();
+    let port = |end| session.port("p", end, &PortOptions::default(), None).unwrap();
+    let (producer, consumer) = (port(End::Producer), port(End::Consumer));
+    assert!(!consumer.arm().unwrap());
+    let item =
+        session.create_item("i", &ItemOptions { level: ItemLevel::Cooperative, ..ItemOptions::bytes(4096) }).unwrap();
+    let variables = vec![Variable::new("u", "u64", &[20_000])];
+    let (pages, detect) = (Pages::MayMove, Detect::PrivateCopies);
+    let options = SeriesOptions { variables, pages, detect, ..SeriesOptions::default() };
+    let mut publisher = session.publisher("s", &options).unwrap();
+    publish(&mut publisher, 1);
+    let mut version = session.observe("s", Duration::ZERO).unwrap().latest().unwrap();
+    shows(&version, 1);
+    // From now on, the pool needs no more memory.
+    for value in 2..5 {
+        publish(&mut publisher, value);
+    }
+    close_all_descriptors();
+    let files = open_own_files();
+    // The message rings the bell of the consumer, which is armed.
+    producer.send(&Message::new(Handle::NONE, 1), None).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    consumer.receive(None).unwrap();
+    // The region needs more memory, and the series maps other memory.
+    let (status, text) = failed(region.allocate(32 << 20, 8));
+    assert!(status == Status::NoSpace && text.contains("this program has closed"), "{text}");
+    for value in 5..9 {
+        publish(&mut publisher, value);
+    }
+    shows(&session.observe("s", Duration::ZERO).unwrap().latest().unwrap(), 8);
+    assert!(failed(version.refresh()).1.contains("this program has closed"));
+    shows(&version, 1);
+    drop((region, producer, consumer, item, publisher, version));
     session.close().unwrap();
     check_own_files(files);
 }

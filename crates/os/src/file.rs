@@ -387,20 +387,18 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
 /// Tells whether a file in memory certainly has this size and memory for each of its pages. `false` does not mean that
 /// something is missing: a kernel before Linux 6.5 does not count the pages of a range, and a file with memory behind its
 /// end is not certainly whole.
-///
-/// The kernel counts the pages one by one, so the call is quick only for a small file.
 pub fn is_certainly_whole(file: impl AsFd, size: u64) -> OsResult<bool> {
-    // Memory behind the end of the file would count as taken, too, and could hide holes. So the pages are counted.
-    let is_possible = sizes(&file)? == (size, size);
-    Ok(is_possible && pages_in(&file, size) == Some(size.div_ceil(rustix::param::page_size() as u64)))
+    // Memory behind the end of the file counts as taken, too, and could hide holes.
+    Ok(sizes(&file)? == (size, size) && pages_from(&file, size) == Some(0))
 }
 
-/// Counts the pages of memory that the kernel has for the first `length` bytes of a file, those in the swap space
-/// included. `None` if this kernel does not count them.
-fn pages_in(file: impl AsFd, length: u64) -> Option<u64> {
+/// Counts the pages of memory that the kernel has for a file from this offset on, those in the swap space included.
+/// `None` if this kernel does not count them.
+fn pages_from(file: impl AsFd, offset: u64) -> Option<u64> {
     /// The number of the system call on all architectures that got it in Linux 6.5.
     const CACHESTAT: libc::c_long = 451;
-    let range = [0, length];
+    // The length 0 means: all that follows.
+    let range = [offset.next_multiple_of(rustix::param::page_size() as u64), 0];
     // The kernel counts the pages in memory, the changed ones, those that are being written, those that are not in
     // memory, and those that have recently left it.
     let mut counts = [0_u64; 5];
@@ -480,7 +478,7 @@ mod tests {
         assert!(!whole(&file), "no page has memory");
         crate::memfd::reserve(&file, 0, SIZE).unwrap();
         // The call that counts pages exists since Linux 6.5.
-        assert_eq!(whole(&file), pages_in(&file, SIZE).is_some());
+        assert_eq!(whole(&file), pages_from(&file, SIZE).is_some());
         fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE, 4096).unwrap();
         assert!(!whole(&file), "there is memory behind the end");
         fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096).unwrap();

@@ -12,10 +12,10 @@
 //! than a segment: before the watch is closed, it cannot tell whether a child has the watch, and a child that closes
 //! the writing end counts as gone.
 
+use crate::OwnFile;
 use crate::error::{OsError, OsResult};
 use crate::fork::ProcessToken;
 use crate::{pipe, sys};
-use rustix::fd::OwnedFd;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
@@ -32,8 +32,8 @@ enum Kind {
     Segment(Segment),
     /// The writing end is `None` when the watch is closed.
     Pipe {
-        read: OwnedFd,
-        write: Option<OwnedFd>,
+        read: OwnFile,
+        write: Option<OwnFile>,
     },
 }
 
@@ -49,7 +49,7 @@ impl ForkWatch {
     /// Makes a watch from a pipe, as [`Self::new`] does where the kernel gives no segment.
     pub fn with_pipe() -> OsResult<Self> {
         let (read, write) = pipe::pipe()?;
-        Ok(Self(Kind::Pipe { read, write: Some(write) }))
+        Ok(Self(Kind::Pipe { read: read.into(), write: Some(write.into()) }))
     }
 
     /// For tests: gives the value that a forked child would inherit. As long as this value exists, the watch answers as
@@ -59,7 +59,7 @@ impl ForkWatch {
         match &self.0 {
             Kind::Segment(segment) => Ok(Self(Kind::Segment(Segment::attach(segment.id, segment.creator)?))),
             Kind::Pipe { read, write } => {
-                let copy = |end: &OwnedFd| end.try_clone().map_err(|_| OsError::last("F_DUPFD_CLOEXEC", "a pipe"));
+                let copy = |end: &OwnFile| crate::file::duplicate(end).map(OwnFile::from);
                 Ok(Self(Kind::Pipe { read: copy(read)?, write: write.as_ref().map(copy).transpose()? }))
             }
         }
@@ -89,7 +89,7 @@ impl ForkWatch {
     pub fn is_over(&self) -> bool {
         match &self.0 {
             Kind::Segment(segment) => segment.is_only_here(),
-            Kind::Pipe { read, .. } => matches!(pipe::read(read, &mut [0]), Ok(Some(0))),
+            Kind::Pipe { read, .. } => matches!(read.proved().and_then(|read| pipe::read(read, &mut [0])), Ok(Some(0))),
         }
     }
 }

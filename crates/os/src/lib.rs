@@ -30,6 +30,7 @@ pub mod memfd;
 pub mod mount;
 
 pub mod orphans;
+pub mod own_file;
 pub mod pagemap;
 pub mod pinned;
 pub mod pipe;
@@ -56,3 +57,4 @@ pub use copy::{fetch, load_eight};
 pub use deadline::Deadline;
 pub use error::{OsError, OsResult};
 pub use mapping::{Access, Mapping};
+pub use own_file::OwnFile;

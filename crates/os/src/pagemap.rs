@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::singleton::WeakSingleton;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::OwnFile;
 use crate::error::{Context, OsError, OsResult};
 
 /// The property by which pages are selected.
@@ -24,7 +25,7 @@ pub enum PageFilter {
 /// The page map of this process.
 #[derive(Debug)]
 pub struct PageMap {
-    fd: OwnedFd,
+    fd: OwnFile,
 }
 
 const PAGE_IS_WRITTEN: u64 = 1 << 1;
@@ -76,7 +77,7 @@ impl PageMap {
         let path = "/proc/self/pagemap";
         let fd = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .context("open", || path.into())?;
-        Ok(Self { fd })
+        Ok(Self { fd: fd.into() })
     }
 
     /// Finds the selected pages and stores their address ranges in `found`, in ascending order. Adjacent pages form one
@@ -110,7 +111,7 @@ impl PageMap {
         while argument.start < argument.end {
             // SAFETY: the argument has the size that its field `size` says, and its vector points to `vec_len` regions.
             // The kernel writes only to the argument and the regions, and both live through the call.
-            let scan = || unsafe { libc::ioctl(self.fd.as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
+            let scan = || unsafe { libc::ioctl(self.fd.as_fd().as_raw_fd(), PAGEMAP_SCAN, &raw mut argument) };
             let count = sys::raw("PAGEMAP_SCAN", scan);
             if count < 0 {
                 return Err(OsError::last("PAGEMAP_SCAN", format!("{} bytes", addresses.len())));

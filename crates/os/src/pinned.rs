@@ -8,15 +8,16 @@ use std::sync::Arc;
 
 use crate::singleton::WeakSingleton;
 use crate::sys;
-use rustix::fd::OwnedFd;
+
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::OwnFile;
 use crate::error::{Context, OsResult};
 
 /// The counters of this process's memory in `/proc/self/status`.
 #[derive(Debug)]
 pub struct PinnedMemory {
-    status: OwnedFd,
+    status: OwnFile,
 }
 
 impl PinnedMemory {
@@ -31,7 +32,7 @@ impl PinnedMemory {
         let path = "/proc/self/status";
         let status = sys::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .context("open", || path.into())?;
-        Ok(Self { status })
+        Ok(Self { status: status.into() })
     }
 
     /// Tells whether any memory of this process is pinned at present. The answer is also `true` if the kernel does not

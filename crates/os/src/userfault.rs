@@ -5,14 +5,15 @@
 //! callers must detect changes in another way.
 
 use crate::sys;
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use crate::OwnFile;
 use crate::error::{OsError, OsResult};
 
 /// Ranges of this process's memory in which the kernel notes writes, as long as this value exists.
 #[derive(Debug)]
 pub struct WriteTracker {
-    fd: OwnedFd,
+    fd: OwnFile,
 }
 
 const UFFD_USER_MODE_ONLY: i32 = 1;
@@ -68,7 +69,7 @@ impl WriteTracker {
             return Err(OsError::last("userfaultfd", "USER_MODE_ONLY"));
         }
         // SAFETY: the kernel has made the descriptor `fd` just now, and no other value owns it.
-        let notes = Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } };
+        let notes = Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) }.into() };
         let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
         let mut api = Api { api: UFFD_API, features, ioctls: 0 };
         notes.control(UFFDIO_API, &raw mut api, "UFFDIO_API", "asynchronous write protection")?;
@@ -106,7 +107,7 @@ impl WriteTracker {
         // SAFETY: the argument is the struct that the request takes; the kernel writes to nothing else. Protecting
         // pages changes no contents. The next write to a protected page takes a fault, which the kernel resolves by
         // itself.
-        let answer = sys::raw("UFFDIO", || unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) });
+        let answer = sys::raw("UFFDIO", || unsafe { libc::ioctl(self.fd.as_fd().as_raw_fd(), request, argument) });
         if answer < 0 { Err(OsError::last(name, what)) } else { Ok(()) }
     }
 }

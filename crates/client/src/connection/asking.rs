@@ -1,13 +1,13 @@
 //! Sends requests and reads the answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crossdock_layout::wire::{Answer, Header, ItemRequest, MAX_MESSAGE, OpenMode, Request};
 use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, OwnSocket, Received};
-use crossdock_os::{Deadline, event};
+use crossdock_os::{Deadline, OwnFile, event};
 
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
@@ -22,15 +22,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 const ROOM: Duration = Duration::from_millis(1);
 
 /// An answer, and the descriptor that came with it.
-pub(crate) type Answered = (Answer, Option<Arc<OwnedFd>>);
+pub(crate) type Answered = (Answer, Option<OwnFile>);
 
 /// An answer, and all descriptors that came with it.
-type AnsweredWith = (Answer, Vec<Arc<OwnedFd>>);
+type AnsweredWith = (Answer, Vec<OwnFile>);
 
 /// A request whose answer has not arrived yet, or has not yet been taken by the thread that sent the request.
 pub(super) struct Pending {
     request: Request,
-    descriptors: Vec<Arc<OwnedFd>>,
+    descriptors: Vec<OwnFile>,
     /// The time until which the daemon may wait before it answers. Each time that this process sends the request, it
     /// puts the time that is left into the request.
     wait: Option<Deadline>,
@@ -84,7 +84,7 @@ impl Connection {
     pub(crate) fn ask(
         &self,
         request: Request,
-        descriptor: Option<Arc<OwnedFd>>,
+        descriptor: Option<OwnFile>,
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<Answered> {
@@ -96,7 +96,7 @@ impl Connection {
     pub(crate) fn ask_with(
         &self,
         request: Request,
-        descriptors: Vec<Arc<OwnedFd>>,
+        descriptors: Vec<OwnFile>,
         wait: Option<Duration>,
         deadline: Deadline,
     ) -> Result<AnsweredWith> {
@@ -138,7 +138,7 @@ impl Connection {
     }
 
     /// Adds a request to those that wait for an answer. Returns its number.
-    fn begin(&self, request: Request, descriptors: Vec<Arc<OwnedFd>>, wait: Option<Duration>) -> Result<u64> {
+    fn begin(&self, request: Request, descriptors: Vec<OwnFile>, wait: Option<Duration>) -> Result<u64> {
         self.check_process()?;
         let wants = room::wanted(&request);
         let mut state = self.lock();
@@ -287,7 +287,7 @@ impl Connection {
         state.forget_item(number, &answer);
         match state.pending.get_mut(number) {
             Some(pending) if pending.answer.is_none() => {
-                let descriptors: Vec<_> = descriptors.into_iter().map(Arc::new).collect();
+                let descriptors: Vec<_> = descriptors.into_iter().map(OwnFile::short_lived).collect();
                 let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
                 state.open_list.take(opened_by, &answer, descriptors.last());
                 state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
@@ -583,7 +583,7 @@ mod tests {
         for (number, request) in [(7, publish), (8, endpoint)] {
             let pending = Pending {
                 request,
-                descriptors: vec![Arc::new(event::eventfd().unwrap())],
+                descriptors: vec![event::eventfd().unwrap().into()],
                 wait: None,
                 sent_on: 1,
                 answer: None,

@@ -2,12 +2,12 @@
 //! list again. A daemon that has lost its descriptors gets the descriptors that are in this list.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use crossdock_layout::wire::{Answer, InUse, ItemGiven, ItemLevel, ItemRequest, Request, SegmentKind};
 use crossdock_layout::{SegmentId, Status};
+use crossdock_os::OwnFile;
 
 use super::asking::Pending;
 use super::{Connection, State};
@@ -42,7 +42,7 @@ struct Endpoint {
     number: u64,
     workflow: String,
     /// A copy of the endpoint's listening socket.
-    listener: Arc<OwnedFd>,
+    listener: OwnFile,
 }
 
 /// A segment that this process has open.
@@ -51,14 +51,14 @@ struct OpenSegmentCount {
     kind: SegmentKind,
     /// The descriptor that is given to a daemon that lost the segment's descriptor. A read-only descriptor is enough,
     /// because the daemon opens the memory for writing itself.
-    descriptor: Option<Arc<OwnedFd>>,
+    descriptor: Option<OwnFile>,
 }
 
 /// The memory of a series that this process publishes.
 struct PublishedPool {
-    pool: Arc<OwnedFd>,
+    pool: OwnFile,
     /// The pin pages that the daemon made for this series, with their ids.
-    pages: Vec<(SegmentId, Arc<OwnedFd>)>,
+    pages: Vec<(SegmentId, OwnFile)>,
 }
 
 impl Connection {
@@ -122,9 +122,9 @@ impl Connection {
     }
 
     /// Forgets an endpoint that is not used, because the call that made it failed.
-    pub(crate) fn forget_endpoint(&self, listener: &Arc<OwnedFd>) {
+    pub(crate) fn forget_endpoint(&self, listener: &OwnFile) {
         if self.is_ours() {
-            self.lock().open_list.endpoints.retain(|endpoint| !Arc::ptr_eq(&endpoint.listener, listener));
+            self.lock().open_list.endpoints.retain(|endpoint| !endpoint.listener.is_clone_of(listener));
         }
     }
 
@@ -137,7 +137,8 @@ impl Connection {
     }
 
     /// Remembers a pin page of a series that this session publishes.
-    pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: Arc<OwnedFd>) {
+    pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: OwnFile) {
+        descriptor.remember();
         if let Some(offered) = self.lock().open_list.offered.get_mut(&series) {
             offered.pages.push((page, descriptor));
         }
@@ -330,7 +331,7 @@ impl OpenList {
     /// `number` is the number of the answered request; `None` if this request was about an item that this process had
     /// open already. `given` is the last descriptor that came with the answer. For a daemon that loses its own descriptor,
     /// this process keeps `given` until it closes what it opens now.
-    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, given: Option<&Arc<OwnedFd>>) {
+    pub(super) fn take(&mut self, number: Option<u64>, answer: &Answer, given: Option<&OwnFile>) {
         match answer {
             Answer::Segment { segment, kind, .. } => {
                 // A daemon that has lost the pool of a series accepts the pool only from the publisher. So an observer
@@ -358,7 +359,7 @@ impl OpenList {
     /// Notes in this list the series or the endpoint that the daemon has made for a request, so that its descriptor can
     /// be given to a new daemon that does not have it. The reader notes it at once: the connection may be lost before
     /// the asking thread goes on, and the next daemon removes what is not in the list.
-    pub(super) fn take_made(&mut self, request: &Request, descriptors: &[Arc<OwnedFd>], answer: &Answer) {
+    pub(super) fn take_made(&mut self, request: &Request, descriptors: &[OwnFile], answer: &Answer) {
         let (Answer::Done { value }, Some(sent)) = (answer, descriptors.first()) else { return };
         match request {
             Request::Publish { .. } => {
@@ -375,11 +376,11 @@ impl OpenList {
     }
 
     /// Counts one more opening of a segment. Keeps `given` unless a descriptor of the segment is kept already.
-    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&Arc<OwnedFd>>) {
+    fn add_segment(&mut self, segment: SegmentId, kind: SegmentKind, given: Option<&OwnFile>) {
         let open = self.segments.entry(segment).or_insert(OpenSegmentCount { count: 0, kind, descriptor: None });
         open.count += 1;
         if open.descriptor.is_none() {
-            open.descriptor = given.cloned();
+            open.descriptor = given.cloned().inspect(OwnFile::remember);
         }
     }
 
@@ -394,12 +395,12 @@ impl OpenList {
     }
 
     /// Gives the descriptor that must be sent with this request of `offers`; `None` if this process has closed the
-    /// object meanwhile.
+    /// object meanwhile, or the program has closed the descriptor.
     pub(super) fn descriptor_of(&self, offer: &Request) -> Option<BorrowedFd<'_>> {
         let segment = match offer {
             Request::Offer { segment } => segment,
             Request::Listen { endpoint } => {
-                return self.endpoints.iter().find(|kept| kept.number == *endpoint).map(|kept| kept.listener.as_fd());
+                return self.endpoints.iter().find(|kept| kept.number == *endpoint)?.listener.proved().ok();
             }
             _ => return None,
         };
@@ -407,7 +408,7 @@ impl OpenList {
         let pool = || self.offered.get(segment).map(|series| &series.pool);
         let mut pages = self.offered.values().flat_map(|series| &series.pages);
         let page = || pages.find(|(page, _)| page == segment).map(|(_, fd)| fd);
-        opened.or_else(pool).or_else(page).map(AsFd::as_fd)
+        opened.or_else(pool).or_else(page)?.proved().ok()
     }
 }
 
@@ -429,7 +430,7 @@ mod tests {
     #[test]
     fn a_forked_child_does_not_wait_for_a_lock_of_its_parent_to_forget_an_endpoint() {
         let (connection, _daemon) = testing::connect();
-        let listener = Arc::new(event::eventfd().unwrap());
+        let listener = OwnFile::from(event::eventfd().unwrap());
         // The child inherits the lock as another thread of the parent holds it. No thread of the child gives it back.
         let held = connection.lock();
         let forked = child::fork_beside_threads(|| {

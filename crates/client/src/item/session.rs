@@ -267,7 +267,7 @@ impl Session {
     }
 }
 
-pub(super) fn taken(answer: Answered) -> Result<(ItemGiven, Arc<std::os::fd::OwnedFd>)> {
+pub(super) fn taken(answer: Answered) -> Result<(ItemGiven, crossdock_os::OwnFile)> {
     match answer {
         (Answer::Item(given), Some(descriptor)) => Ok((given, descriptor)),
         _ => Err(crate::session::unexpected()),

@@ -171,7 +171,7 @@ impl Port {
     /// message or a credit comes or a peer dies.
     ///
     /// # Errors
-    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd for another
+    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the descriptor for another
     /// reason.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
         Ok(self.poll_descriptor()?.as_fd())
@@ -183,7 +183,7 @@ impl Port {
     /// `NOT_YET`. Then call `arm` again. The descriptor may become readable without an event, but no event is missed.
     ///
     /// # Errors
-    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the eventfd or the thread
+    /// `NO_SPACE` if this process has no free descriptor, `SYSTEM` if the kernel refuses the descriptor or the thread
     /// behind it. `DISCONNECTED` in a forked child.
     pub fn arm(&self) -> Result<bool> {
         self.named(self.shared.end.check_process())?;

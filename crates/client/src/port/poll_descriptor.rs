@@ -1,14 +1,15 @@
-//! A port's descriptor for event loops: an eventfd, and a thread that waits at the port in place of the event loop.
+//! A port's descriptor for event loops: a bell, and a thread that waits at the port in place of the event loop.
 //!
 //! The first `arm` starts the thread. The thread sleeps on the same counters in shared memory as every waiting member,
 //! so it makes no difference to the peers whether a member uses a descriptor. A peer's death makes the descriptor
-//! readable, as a message does. Programs that never ask for a descriptor have no such thread.
+//! readable, as a message does. Programs that never ask for a descriptor have no such thread. If the
+//! program has closed the descriptor and its number belongs to another file, that file is left alone.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crossdock_core::liveness::LOOK;
-use crossdock_os::event;
+use crossdock_os::bell::Bell;
 
 use super::Shared;
 
@@ -16,7 +17,7 @@ use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct PollDescriptor {
-    eventfd: OwnedFd,
+    bell: Bell,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,12 +31,12 @@ struct State {
 
 impl PollDescriptor {
     pub fn new() -> Result<Self> {
-        let eventfd = event::eventfd().map_err(|error| Error::os(&error))?;
-        Ok(Self { eventfd, state: Mutex::default(), changed: Condvar::new() })
+        let bell = Bell::new().map_err(|error| Error::os(&error))?;
+        Ok(Self { bell, state: Mutex::default(), changed: Condvar::new() })
     }
 
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.eventfd.as_fd()
+        self.bell.as_fd()
     }
 
     /// Lets the thread signal the next event. The thread checks the port before it sleeps, so it does not miss an event
@@ -61,7 +62,8 @@ impl PollDescriptor {
     pub fn silence(&self) {
         let mut state = self.state();
         state.armed = false;
-        event::clear(&self.eventfd);
+        // If the program has closed the bell, it waits for nothing that could be silenced.
+        let _ = self.bell.silence();
     }
 
     /// Tells the thread that the port is closed, so that it ends.
@@ -74,7 +76,7 @@ impl PollDescriptor {
         let mut state = self.state();
         if state.armed {
             state.armed = false;
-            event::signal(&self.eventfd);
+            self.bell.ring();
         }
     }
 

@@ -1,7 +1,6 @@
 //! The requests to the daemon that concern series: to register a series that this process publishes, and to become an
 //! observer of a series.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use crossdock_core::series::{Offer, PinPageGiven};
 use crossdock_layout::wire::{Answer, PIN_PAGE, PageEntry, Request, SeriesEntry};
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::{Deadline, memfd};
+use crossdock_os::{Deadline, OwnFile, memfd};
 
 use crate::connection::Connection;
 use crate::segment::SegmentOpening;
@@ -31,8 +30,8 @@ pub(crate) struct PublisherRegistration {
 /// this value is dropped.
 pub(super) struct ObserverRegistration {
     pub entry: SeriesEntry,
-    pub pool: Arc<OwnedFd>,
-    pub page: Arc<OwnedFd>,
+    pub pool: OwnFile,
+    pub page: OwnFile,
     /// The openings that the daemon counts. They are closed from the first to the last of this list; the pin page is
     /// the first.
     pub openings: Vec<SegmentOpening>,
@@ -75,7 +74,7 @@ impl Session {
     fn try_to_register(
         &self,
         name: &str,
-        pool: &Arc<OwnedFd>,
+        pool: &OwnFile,
         size: u64,
         reserved: u64,
         observers: u32,

@@ -10,7 +10,7 @@ mod cooperative;
 mod describe;
 mod header;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
 
 use crossdock_layout::Status;
@@ -64,18 +64,18 @@ impl ItemMemory {
     /// # Errors
     /// `NO_SPACE` if a part of the item has no memory and the node has none left, `CORRUPT` if a shared item has less
     /// data than the daemon has said.
-    pub fn open(descriptor: &OwnedFd, size: u64, backing: Backing) -> Result<Self> {
+    pub fn open(descriptor: impl AsFd, size: u64, backing: Backing) -> Result<Self> {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
         let system = |e| Error::os(&e).during("an item's memory");
         let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
-        let (length, taken) = file::sizes(descriptor).map_err(system)?;
+        let (length, taken) = file::sizes(&descriptor).map_err(system)?;
         match backing {
             Backing::Own => {
                 if length != memory {
-                    file::set_size(descriptor, memory).map_err(full)?;
+                    file::set_size(&descriptor, memory).map_err(full)?;
                 }
                 if length != memory || taken < memory {
-                    memfd::reserve(descriptor, 0, memory).map_err(full)?;
+                    memfd::reserve(&descriptor, 0, memory).map_err(full)?;
                 }
             }
             Backing::Shared if length < memory || taken < memory => {
@@ -84,14 +84,14 @@ impl ItemMemory {
             }
             Backing::Shared => {}
             Backing::Cooperative => {
-                memfd::check(descriptor, memory).map_err(|e| Error::os(&e).with_status(Status::Corrupt))?;
+                memfd::check(&descriptor, memory).map_err(|e| Error::os(&e).with_status(Status::Corrupt))?;
                 if taken < memory {
-                    memfd::reserve(descriptor, 0, memory).map_err(full)?;
+                    memfd::reserve(&descriptor, 0, memory).map_err(full)?;
                 }
             }
         }
         let access = if backing == Backing::Shared { Access::Read } else { Access::ReadWrite };
-        let mapping = Mapping::for_huge_pages(descriptor, memory as usize, access).map_err(system)?;
+        let mapping = Mapping::for_huge_pages(&descriptor, memory as usize, access).map_err(system)?;
         if backing == Backing::Cooperative {
             // The kernel gives huge pages here only on request. The item works without them, so an error is ignored.
             mapping.collapse(0, memory);

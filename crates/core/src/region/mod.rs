@@ -9,7 +9,6 @@ mod block;
 mod copied;
 mod table;
 
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ use std::time::Duration;
 use crossdock_layout::region::{FINGERPRINT, Geometry, REGION_MAGIC, REGION_READY};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{LAYOUT_VERSION, MemberId, SegmentId, Status};
-use crossdock_os::{Access, Deadline, Mapping, fork, memfd};
+use crossdock_os::{Access, Deadline, Mapping, OwnFile, fork, memfd};
 
 use crate::directory::OwnerSearch;
 use crate::error::Reason;
@@ -42,7 +41,7 @@ pub struct RegionParts {
     /// The segment's id, which is part of handles.
     pub segment: SegmentId,
     /// The segment's descriptor: a sealed memfd.
-    pub descriptor: Arc<OwnedFd>,
+    pub descriptor: OwnFile,
     /// The segment's size in bytes.
     pub size: u64,
     /// True if this task may write to the region.
@@ -77,7 +76,7 @@ pub struct Region {
     pub(crate) memory: Memory,
     /// The descriptor through which the region gets more memory; `None` if all of its memory exists already, as in an
     /// item.
-    pub(crate) descriptor: Option<Arc<OwnedFd>>,
+    pub(crate) descriptor: Option<OwnFile>,
     pub(crate) name: String,
     pub(crate) segment: SegmentId,
     file: SegmentId,
@@ -154,7 +153,7 @@ impl Region {
     ///
     /// # Errors
     /// The errors of [`Region::attach`].
-    pub fn over(mapping: Mapping, descriptor: Option<Arc<OwnedFd>>, over: MappedRegionParts) -> Result<Arc<Self>> {
+    pub fn over(mapping: Mapping, descriptor: Option<OwnFile>, over: MappedRegionParts) -> Result<Arc<Self>> {
         let size = mapping.length() as u64;
         let Some(geometry) = Geometry::of(size) else {
             let least = crossdock_layout::region::MIN_CAPACITY;
@@ -309,7 +308,7 @@ impl Region {
         let start = offset / PAGE * PAGE;
         let end = (offset + length).next_multiple_of(PAGE).min(self.capacity());
         let Some(descriptor) = &self.descriptor else { return Ok(()) };
-        memfd::reserve(descriptor, start, end - start).map_err(|e| {
+        descriptor.proved().and_then(|fd| memfd::reserve(fd, start, end - start)).map_err(|e| {
             self.error(Status::NoSpace, format!("the node has no memory left ({e}); remove objects or end other tasks"))
         })
     }

@@ -1,7 +1,6 @@
 //! The state that all versions of one observer share: the mapped pool, the page in which the observer notes the
 //! versions that it uses (its pins), and the list of pins in use.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +8,7 @@ use crossdock_layout::series::state::Latest;
 use crossdock_layout::series::{AtomicU64, PINS, PinSlot, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId, Status};
-use crossdock_os::{Mapping, fork};
+use crossdock_os::{Mapping, OwnFile, fork};
 
 use super::describe::Description;
 use super::observer::{Found, PublisherState};
@@ -32,7 +31,7 @@ const QUICK: u32 = 10;
 pub(super) struct Attached {
     pub name: String,
     pub pool: Pool,
-    pub descriptor: Arc<OwnedFd>,
+    pub descriptor: OwnFile,
     pub spans: Vec<Span>,
     pub segment: SegmentId,
     pub publisher: MemberId,

@@ -1,7 +1,7 @@
 //! Fuzzes the readers of a series' memory: an observer of a pool that another process overwrote, and a publisher whose
 //! pin pages hold false numbers. Whatever the bytes are, each call must end with a result or an error.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -136,13 +136,13 @@ impl Fixture {
         }
     }
 
-    fn observe(&self, slot: u32, pool: &OwnedFd, host: &Arc<dyn Host>) -> Result<Observer> {
+    fn observe(&self, slot: u32, pool: impl AsFd, host: &Arc<dyn Host>) -> Result<Observer> {
         Observer::attach(AttachParts {
             name: "fuzz".into(),
             segment: SegmentId(7),
-            pool: Arc::new(file::reopen_read_only(pool).expect("a memfd")),
+            pool: file::reopen_read_only(pool).expect("a memfd").into(),
             size: self.offer.size,
-            pin_page: Arc::new(self.page.try_clone().expect("a memfd")),
+            pin_page: self.page.try_clone().expect("a memfd").into(),
             slot,
             publisher: StandaloneHost::MEMBER,
             host: host.clone(),

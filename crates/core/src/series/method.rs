@@ -58,12 +58,16 @@ impl Publisher {
         }
         let started = std::time::Instant::now();
         let count = runs.len();
+        let pool = self.descriptor.clone();
+        let pool = match pool.proved() {
+            Ok(pool) => pool,
+            Err(error) => return self.leave_pool(&error),
+        };
         for (n, FreshSlots { field, chunk: first, run }) in runs.into_iter().enumerate() {
             let (at, length) = (first as usize * chunk, run.count as usize * chunk);
             let from = self.pool.geometry().slot(run.first);
-            if let Err(error) = self.fields[field].reservation.put_private(at, length, &self.descriptor, from) {
-                self.leave_pool(&error);
-                return;
+            if let Err(error) = self.fields[field].reservation.put_private(at, length, pool, from) {
+                return self.leave_pool(&error);
             }
             if n == count / 2 {
                 fault_point!("series.publish.tracked");
@@ -117,7 +121,7 @@ impl Publisher {
             // chunks are noted as mapped slots before the call.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
-            field.put_slots(0..field.chunks, &self.current, &self.pool, &self.descriptor)?;
+            field.put_slots(0..field.chunks, &self.current, &self.pool, self.descriptor.proved()?)?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! An observer: attaching to a series, asking for versions, and waiting for a version.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use crossdock_layout::series::state::{Latest, Phase, State};
 use crossdock_layout::series::{Counts, PAGE, PAGE_SLOTS};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{MemberId, SegmentId, Status};
-use crossdock_os::{Access, Deadline, Mapping, fork, futex, memfd};
+use crossdock_os::{Access, Deadline, Mapping, OwnFile, fork, futex, memfd};
 
 use super::attached::Attached;
 use super::describe::{self, Description};
@@ -50,12 +49,12 @@ pub struct AttachParts {
     /// The id of the series' segment.
     pub segment: SegmentId,
     /// The pool's descriptor, which allows reading only.
-    pub pool: Arc<OwnedFd>,
+    pub pool: OwnFile,
     /// The pool's size in bytes, as the daemon has reported it.
     pub size: u64,
     /// The page in which observers note the versions that they use. One slot of this page is zeroed and belongs to this
     /// observer alone.
-    pub pin_page: Arc<OwnedFd>,
+    pub pin_page: OwnFile,
     /// The index of the observer's slot.
     pub slot: u32,
     /// The member that publishes the series, as the daemon has reported it.
@@ -83,6 +82,7 @@ impl Observer {
     /// kernel refuses the mapping.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
+        parts.pool.remember();
         memfd::check(&parts.pool, parts.size).map_err(system)?;
         memfd::check(&parts.pin_page, PAGE).map_err(system)?;
         if parts.slot as usize >= PAGE_SLOTS {

@@ -1,6 +1,5 @@
 //! The publisher of a series: how it is made, which state it has, and how it ends.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossdock_layout::series::{NO_SLOT, STATE_ENDED};
 use crossdock_layout::wire::SegmentKind;
 use crossdock_layout::{SegmentId, Status};
-use crossdock_os::{Access, OsError, fork, futex, memfd, reservation::Reservation};
+use crossdock_os::{Access, OsError, OwnFile, fork, futex, memfd, reservation::Reservation};
 
 use super::backing::Backing;
 use super::children::Children;
@@ -41,7 +40,7 @@ pub trait Runner: Send + Sync {
 #[derive(Debug)]
 pub struct Offer {
     /// The pool: a memfd that is sealed against resizing, against further writers and against further seals.
-    pub pool: Arc<OwnedFd>,
+    pub pool: OwnFile,
     /// The pool's size in bytes.
     pub size: u64,
     /// The bytes of memory that are reserved so far. The publisher asks [`Host::reserve`] for more.
@@ -55,7 +54,7 @@ pub struct Offer {
 pub struct Publisher {
     pub(super) name: String,
     pub(super) pool: Arc<Pool>,
-    pub(super) descriptor: Arc<OwnedFd>,
+    pub(super) descriptor: OwnFile,
     pub(super) host: Arc<dyn Host>,
     pub(super) pins: Pins,
     pub(super) fields: Vec<Field>,
@@ -152,7 +151,7 @@ impl Publisher {
         let label = identity.label("series");
         let (descriptor, mapping) = memfd::create_published(&label, geometry.size, metadata).map_err(system)?;
         mapping.populate(0, metadata, Access::ReadWrite);
-        let descriptor = Arc::new(descriptor);
+        let descriptor = OwnFile::from(descriptor);
         let pool = Arc::new(Pool::new(mapping, geometry));
         describe::write(&pool, identity.member, spec, &plan);
         let chunk = pool.chunk();

@@ -143,13 +143,15 @@ impl Publisher {
         let total = self.counts.reserved + length;
         self.host.reserve(total)?;
         let mapping = self.pool.mapping();
-        if length >= HUGE {
-            mapping.take_huge_pages(&self.descriptor, at, length);
-        }
-        memfd::reserve(&self.descriptor, at, length).map_err(|e| {
+        let full = |e| {
             let text = format!("no memory is left ({e}); end other tasks or remove objects");
             Error::new(Status::NoSpace, text)
-        })?;
+        };
+        let pool = self.descriptor.proved().map_err(|e| Error::os(&e))?;
+        if length >= HUGE {
+            mapping.take_huge_pages(pool, at, length);
+        }
+        memfd::reserve(pool, at, length).map_err(full)?;
         fault_point!("series.grow.reserved");
         let block = at / HUGE * HUGE;
         if block >= geometry.slot(0) && block < at && at + length >= block + HUGE && cgroup::check(HUGE).is_ok() {

@@ -216,7 +216,9 @@ impl Version {
             self.check_valid()?;
             return Ok(self.views[variable].get_or_init(|| view));
         }
-        let view = VariableMapping::new(attached.spans[variable].chunks, slots, &attached.pool, &attached.descriptor)
+        let chunks = attached.spans[variable].chunks;
+        let view = (attached.descriptor.proved())
+            .and_then(|descriptor| VariableMapping::new(chunks, slots, &attached.pool, descriptor))
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         // If another thread mapped the variable first, that thread's mapping is used, and the mapping made here is
         // dropped.
@@ -313,13 +315,14 @@ impl Version {
         if self.attached.takes_back {
             return self.replace_by_copy(other);
         }
-        let mut mapped = 0;
-        let mut failed = None;
+        let (mut mapped, mut failed) = (0, None);
+        let attached = &self.attached;
+        let descriptor =
+            (attached.descriptor.proved()).map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         for (variable, cell) in self.views.iter_mut().enumerate() {
             let Some(mut view) = cell.take() else { continue };
-            let attached = &self.attached;
             let slots = other.record.slots(&attached.spans[variable], variable, attached.pool.chunk());
-            match view.show(slots, &attached.pool, &attached.descriptor) {
+            match view.show(slots, &attached.pool, descriptor) {
                 Ok(count) => {
                     mapped += count;
                     let _ = cell.set(view);

@@ -4,7 +4,7 @@
 
 pub mod pattern;
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl World {
         let pid = self.fork(|| {
             let (mut publisher, offer) = self.try_publisher(spec).unwrap();
             self.word(SIZE).store(offer.size, Ordering::SeqCst);
-            self.word(POOL).store(offer.pool.as_raw_fd() as u64, Ordering::SeqCst);
+            self.word(POOL).store(offer.pool.as_fd().as_raw_fd() as u64, Ordering::SeqCst);
             self.word(OFFERED).store(offer.reserved, Ordering::SeqCst);
             wait_for(TAKEN);
             let code = work(&mut publisher);
@@ -128,7 +128,7 @@ impl World {
             rustix::fs::open(path, flags | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap()
         };
         let offer = Offer {
-            pool: Arc::new(open(POOL, rustix::fs::OFlags::RDONLY)),
+            pool: open(POOL, rustix::fs::OFlags::RDONLY).into(),
             size: self.word(SIZE).load(Ordering::SeqCst),
             reserved: self.word(OFFERED).load(Ordering::SeqCst),
             observers: 0,

@@ -211,7 +211,7 @@ impl Host<'_> {
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
         // Few former users cut a file, and to set the file's size takes longer than to look.
-        if size <= SMALL && file::is_certainly_whole(fd, size).map_err(|error| error.to_string())? {
+        if file::is_certainly_whole(fd, size).map_err(|error| error.to_string())? {
             return Ok(true);
         }
         // The next lines compare the file's size with the total memory of the file. Memory behind the end of the file

@@ -79,7 +79,7 @@ impl World {
         let observer = Observer::attach(AttachParts {
             name: "fuzz".into(),
             segment: SegmentId(7),
-            pool: file::reopen_read_only(&*offer.pool).expect("a memfd").into(),
+            pool: file::reopen_read_only(&offer.pool).expect("a memfd").into(),
             size: offer.size,
             pin_page: page.into(),
             slot: 0,
