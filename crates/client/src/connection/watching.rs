@@ -1,15 +1,15 @@
 //! The watching thread: it notices the end of a connection while no request is in flight. There is one in each process.
 //!
-//! The thread sleeps in `poll` on the sockets of all sessions. The end of a connection wakes
-//! the thread; messages do not. When a daemon is gone, the thread connects again as soon as there is a new daemon,
-//! sends it the descriptors that the session holds, and uses the new liveness table. If the daemon has no room for such
-//! a descriptor, the thread sends the descriptor again after a pause. The thread also sends the progress reports that
-//! `progress` could not send at once, and the messages that did not fit into a full socket. The thread starts with the
-//! first request that may leave a session with something: from then on, a new daemon must assume that the session may
-//! have any object that was lost, until the session has connected again. A session that only asks questions needs no
-//! thread. The thread ends with the last session. It blocks all signals. A forked child does not have this thread; the child's own sessions start another watching thread. If the
-//! thread cannot be started, the next request notices the end of the connection, and later calls try to start the
-//! thread.
+//! The thread sleeps in `poll` on the sockets of all sessions. The end of a connection wakes the thread; messages do
+//! not. When a daemon is gone, the thread connects again as soon as there is a new daemon, sends it the descriptors
+//! that the session holds, and uses the new liveness table. If the daemon has no room for such a descriptor, the thread
+//! sends the descriptor again after a pause. The thread also sends the progress reports that `progress` could not send
+//! at once, and the messages that did not fit into a full socket. The thread starts with the first request that may
+//! leave a session with something: from then on, a new daemon must assume that the session may have any object that was
+//! lost, until the session has connected again. A session that only asks questions needs no thread. The thread ends
+//! with the last session. It blocks all signals. A forked child does not have this thread; the child's own sessions
+//! start another watching thread. If the thread cannot be started, the next request notices the end of the connection,
+//! and later calls try to start the thread.
 //!
 //! A program may close all of its descriptors, also those that it does not know (`closefrom`), and open its own files
 //! under the same numbers. This wakes the thread. Each time before the thread sleeps, it checks that its bell and the

@@ -104,11 +104,11 @@ impl Broker {
     /// its segments open, until the member connects again and lists them. A member that has never asked for anything has
     /// nothing open.
     pub(super) fn goes_away(&mut self, member: MemberId) {
+        self.forget_listed_items(member);
         if self.lasting.members.get(&member).is_some_and(|known| !known.may_hold) {
             return;
         }
         self.listed.remove(&member);
-        self.forget_listed_items(member);
         self.open_segments.assume_all_of(member);
         self.pages.doubt(self.lasting.pins_of(member));
     }

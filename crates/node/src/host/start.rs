@@ -41,12 +41,14 @@ pub(super) fn start<'a>(
         doors,
         lost_doors,
         journal,
+        journal_is_new,
         table,
         words,
         incarnation,
         detached,
         folder,
         roll,
+        memory,
         served,
     } = held;
     let has_served = served > 0;
@@ -62,7 +64,7 @@ pub(super) fn start<'a>(
         let copy = journal.copy().map_err(|e| format!("the journal: {e}"))?;
         post.hold_journal(copy.as_fd()).map_err(text)?;
     }
-    let lasting = if has_served {
+    let lasting = if has_served || journal_is_new {
         cut(&mut journal)?;
         lasting
     } else {
@@ -72,7 +74,7 @@ pub(super) fn start<'a>(
         post.hold_segment(file, opened.as_fd()).map_err(text)?;
         segments.insert(file, opened);
     }
-    let mut limits = limits(options, incarnation, has_served, era);
+    let mut limits = limits(options, memory, incarnation, has_served, era);
     let membership = match &options.site {
         Some(site) => {
             Some(super::site::join(site, incarnation, (&place.journal, &place.socket), lasting.next_segment)?)
@@ -180,14 +182,13 @@ fn cut(journal: &mut Journal) -> Result<(), String> {
     journal.cut_tail().map_err(|error| format!("the journal: {error}"))
 }
 
-fn limits(options: &ServeOptions, incarnation: u64, has_served: bool, era: ProofScope) -> Limits {
+fn limits(options: &ServeOptions, memory: u64, incarnation: u64, has_served: bool, era: ProofScope) -> Limits {
     // A segment takes one descriptor, a connection takes one, and a member takes one more. The limits leave a part of
     // the process's descriptors free, because some are needed for a short time.
     let descriptors = child::raise_descriptor_limit();
-    let memory = process::total_memory();
     Limits {
         uid: child::user(),
-        memory: if options.memory == 0 { memory } else { options.memory.min(memory) },
+        memory,
         segments: (descriptors / 4).max(16),
         connections: (options.connections as u64).min(descriptors / 2).max(16) as usize,
         incarnation,

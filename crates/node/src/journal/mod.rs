@@ -1,15 +1,16 @@
 //! The journal: the file from which a broker restores its state after the former one was killed. The journal also
 //! ensures that no id is used twice.
 //!
-//! The journal is a file of records, each with its length and a checksum, behind a header with a magic number, a version
-//! and the file's generation. When a broker compacts the journal, the new file gets the next generation. A broker that
-//! starts reads the file of the higher generation, the one that its keeper holds or the one that has the journal's name.
-//! The two differ if the former broker was killed after it had given the name to a new file, before the keeper had this
-//! file, or if the keeper had no descriptor left for it. The first broker of a keeper compacts the journal at once, because
-//! an earlier daemon may still write to the file that has the name, if its other files were removed by hand. Disk space is reserved in advance, so that every accepted request can be recorded. If no more space can be
-//! reserved, the host reports this to the broker. The broker then refuses requests that need a record, and everything
-//! else continues. If a writer is killed in the middle of a record, this record's checksum is wrong, and the journal
-//! ends before it. No client was told of the incomplete record yet.
+//! The journal is a file of records, each with its length and a checksum, behind a header with a magic number, a
+//! version and the file's generation. When a broker compacts the journal, the new file gets the next generation. A
+//! broker that starts reads the file of the higher generation, the one that its keeper holds or the one that has the
+//! journal's name. The two differ if the former broker was killed after it had given the name to a new file, before the
+//! keeper had this file, or if the keeper had no descriptor left for it. The first broker of a keeper that has found a
+//! file compacts the journal at once, because an earlier daemon may still write to the file that has the name, if its
+//! other files were removed by hand. Disk space is reserved in advance, so that every accepted request can be recorded.
+//! If no more space can be reserved, the host reports this to the broker. The broker then refuses requests that need a
+//! record, and everything else continues. If a writer is killed in the middle of a record, this record's checksum is
+//! wrong, and the journal ends before it. No client was told of the incomplete record yet.
 //!
 //! The journal survives killed processes, but need not survive a crash of the machine, because the memory that it
 //! describes does not. So there is no fsync.
@@ -62,6 +63,11 @@ impl Journal {
     /// Opens the journal's file at `path`, or creates it.
     pub fn open(path: &Path) -> std::io::Result<File> {
         files::open_or_make(path, 0o600).map(File::from).map_err(|e| e.reason())
+    }
+
+    /// Creates the journal's file at `path`. `None` if the name is taken or no file can be made.
+    pub fn make(path: &Path) -> Option<File> {
+        files::make(path, 0o600).ok().map(File::from)
     }
 
     /// Chooses the file from which a broker starts: `held`, which its keeper holds, or the file at `path` if this one has a

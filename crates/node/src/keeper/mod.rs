@@ -21,6 +21,7 @@ use crossdock_os::tmpfs::Folder;
 use crossdock_os::{Deadline, Mapping, OsResult, process, program, socket};
 
 use crate::host;
+use crate::journal::Journal;
 use crate::table;
 use crate::{ServeError, ServeOptions};
 pub(crate) use daemon_files::DaemonFiles;
@@ -35,6 +36,8 @@ pub(crate) struct BrokerInheritance {
     /// The items' files with a door that the keeper had no descriptor for.
     pub lost_doors: BTreeSet<u64>,
     pub journal: File,
+    /// True if this keeper has created the journal's file, so no other daemon has it open.
+    pub journal_is_new: bool,
     pub table: OwnedFd,
     pub words: Mapping,
     /// A number that differs for each keeper. The descriptors of a former keeper are lost.
@@ -45,6 +48,8 @@ pub(crate) struct BrokerInheritance {
     pub folder: Option<Folder>,
     /// The roll, whose locks prove which members are dead.
     pub roll: Registry,
+    /// The number of bytes of memory that the daemon may give out.
+    pub memory: u64,
     /// How many brokers of this keeper have begun to serve.
     pub served: u64,
 }
@@ -262,7 +267,10 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
     let roll = Registry::open(place, incarnation).map_err(why)?;
     let mut listeners = BTreeMap::new();
     listeners.insert(crate::broker::MAIN_ENDPOINT, place.listen().map_err(why)?);
-    let journal = crate::journal::Journal::open(&place.journal)
+    let made = Journal::make(&place.journal);
+    let journal_is_new = made.is_some();
+    let journal = made
+        .map_or_else(|| Journal::open(&place.journal), Ok)
         .map_err(|error| ServeError(format!("the journal {} cannot be opened: {error}", place.journal.display())))?;
     Ok(BrokerInheritance {
         listeners,
@@ -270,12 +278,14 @@ fn prepare(place: &DaemonFiles, options: &ServeOptions) -> Result<BrokerInherita
         doors: BTreeMap::new(),
         lost_doors: BTreeSet::new(),
         journal,
+        journal_is_new,
         table,
         words,
         incarnation,
         detached: options.detach,
         folder,
         roll,
+        memory,
         served: 0,
     })
 }
