@@ -104,7 +104,8 @@ pub fn signal_group(group: i32, signal: Signal) -> OsResult<()> {
     }
 }
 
-/// From now on, a descendant of this process whose parent ends becomes a child of this process.
+/// From now on, a descendant of this process whose parent ends becomes a child of this process. This also works in a
+/// process that has no PID namespace of its own.
 pub fn adopt_orphans() -> OsResult<()> {
     rustix::process::set_child_subreaper(Pid::from_raw(1)).context("PR_SET_CHILD_SUBREAPER", || "this process".into())
 }

@@ -104,13 +104,6 @@ pub fn lead_group() -> OsResult<()> {
     rustix::process::setpgid(None, None).context("setpgid", || "this process".into())
 }
 
-/// Makes this process the new parent of each descendant that loses its parent. This also works in a process that has no
-/// PID namespace of its own.
-pub fn adopt_orphans() -> OsResult<()> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .context("PR_SET_CHILD_SUBREAPER", || "this process".into())
-}
-
 /// The result of [`reap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {

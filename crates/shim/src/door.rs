@@ -113,7 +113,7 @@ fn guard(command: &[String], stops: Stops) -> i32 {
         Err(error) => return broken("signals", error),
     };
     // If the kernel refuses to make this process adopt orphans, the launcher ends the orphans. So an error is ignored.
-    let _ = spawn::adopt_orphans();
+    let _ = child::adopt_orphans();
     let own = std::process::id() as i32;
     let server = match child::fork(|| serve(command, own, stops)) {
         Ok(server) => server,

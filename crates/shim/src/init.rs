@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_os::child::ExitStatus;
+use crossdock_os::child::{self, ExitStatus};
 use crossdock_os::spawn::{self, Reaped};
 use crossdock_os::{Deadline, event};
 
@@ -36,7 +36,7 @@ pub fn run(words: &[String]) -> i32 {
 
 fn serve(place: &std::path::Path, wanted: &str) -> Result<(), String> {
     let text = |e: crossdock_os::OsError| e.to_string();
-    spawn::adopt_orphans().map_err(text)?;
+    child::adopt_orphans().map_err(text)?;
     spawn::raise_limits();
     let signals = event::signalfd(&[CHILD, 1, 2, 15]).map_err(text)?;
     let end = Instant::now() + PATIENCE;
