@@ -1,12 +1,21 @@
 //! A descriptor that the program may close without our knowledge.
 
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::error::{OsError, OsResult};
+
+/// True once a descriptor of this library was found closed by the program.
+static IN_DOUBT: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program has closed a descriptor of this library, so that others may be closed, too.
+pub(crate) fn note_closed() {
+    IN_DOUBT.store(true, Ordering::Relaxed);
+}
 
 /// A file whose descriptor the program may close without our knowledge, for example by `closefrom`. The number of the
 /// descriptor may then belong to another file of the program. The value remembers the file's device and inode number.
@@ -62,6 +71,15 @@ impl OwnFile {
         }
     }
 
+    /// Gives the descriptor, for a call that is made often. Proves only if the program is known to have closed a
+    /// descriptor of this library. A thread that watches a socket learns this a moment after a `closefrom`.
+    ///
+    /// # Errors
+    /// `EBADF` if the program has closed the descriptor.
+    pub fn proved_if_in_doubt(&self) -> OsResult<BorrowedFd<'_>> {
+        if IN_DOUBT.load(Ordering::Relaxed) { self.proved() } else { Ok(self.as_fd()) }
+    }
+
     /// Tells whether both values share one descriptor.
     #[must_use]
     pub fn is_clone_of(&self, other: &Self) -> bool {
@@ -75,7 +93,11 @@ impl Descriptor {
     }
 
     fn is_ours(&self) -> bool {
-        self.identity.get().is_none_or(|identity| self.identity_now().as_ref() == Some(identity))
+        let is_ours = self.identity.get().is_none_or(|identity| self.identity_now().as_ref() == Some(identity));
+        if !is_ours {
+            note_closed();
+        }
+        is_ours
     }
 }
 
@@ -121,6 +143,7 @@ mod tests {
         // SAFETY: the call replaces what the number leads to; both descriptors are open.
         assert!(unsafe { libc::dup2(other.as_raw_fd(), number) } >= 0);
         assert!(!own.is_ours());
+        assert!(own.proved_if_in_doubt().is_err());
         assert!(own.proved().unwrap_err().to_string().contains("this program has closed"));
         drop(own);
         // SAFETY: the number belongs to the copy of `other`, which no other value owns.

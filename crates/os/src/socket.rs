@@ -165,7 +165,11 @@ impl OwnSocket {
     /// Tells whether the descriptor still leads to this socket. The answer costs one system call.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.cookie.is_none() || rustix::net::sockopt::socket_cookie(&*self.fd).ok() == self.cookie
+        let is_ours = self.cookie.is_none() || rustix::net::sockopt::socket_cookie(&*self.fd).ok() == self.cookie;
+        if !is_ours {
+            crate::own_file::note_closed();
+        }
+        is_ours
     }
 
     /// Ends the connection as [`shut_down`] does, unless the descriptor leads to another file.

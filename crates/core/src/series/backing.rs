@@ -123,7 +123,7 @@ impl Publisher {
             // Even if the call of `put_slots` fails, it may have mapped some of the chunks to their slots. So all
             // chunks of the range are noted as mapped slots before the call.
             self.backing[as_usize].fill(Backing::Slot);
-            field.put_slots(own, &self.current, &self.pool, self.descriptor.proved()?)?;
+            field.put_slots(own, &self.current, &self.pool, self.descriptor.proved_if_in_doubt()?)?;
             return Ok(());
         }
         match from {

@@ -59,7 +59,7 @@ impl Publisher {
         let started = std::time::Instant::now();
         let count = runs.len();
         let pool = self.descriptor.clone();
-        let pool = match pool.proved() {
+        let pool = match pool.proved_if_in_doubt() {
             Ok(pool) => pool,
             Err(error) => return self.leave_pool(&error),
         };

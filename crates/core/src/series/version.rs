@@ -217,7 +217,7 @@ impl Version {
             return Ok(self.views[variable].get_or_init(|| view));
         }
         let chunks = attached.spans[variable].chunks;
-        let view = (attached.descriptor.proved())
+        let view = (attached.descriptor.proved_if_in_doubt())
             .and_then(|descriptor| VariableMapping::new(chunks, slots, &attached.pool, descriptor))
             .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         // If another thread mapped the variable first, that thread's mapping is used, and the mapping made here is
@@ -317,8 +317,8 @@ impl Version {
         }
         let (mut mapped, mut failed) = (0, None);
         let attached = &self.attached;
-        let descriptor =
-            (attached.descriptor.proved()).map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
+        let descriptor = (attached.descriptor.proved_if_in_doubt())
+            .map_err(|e| Error::os(&e).about(SegmentKind::Series, &attached.name))?;
         for (variable, cell) in self.views.iter_mut().enumerate() {
             let Some(mut view) = cell.take() else { continue };
             let slots = other.record.slots(&attached.spans[variable], variable, attached.pool.chunk());
