@@ -1,13 +1,14 @@
 //! A descriptor that the program may close without our knowledge.
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::error::{OsError, OsResult};
+use crate::file;
 
 /// True once a descriptor of this library was found closed by the program.
 static IN_DOUBT: AtomicBool = AtomicBool::new(false);
@@ -29,27 +30,16 @@ pub struct OwnFile(Arc<Descriptor>);
 #[derive(Debug)]
 struct Descriptor {
     fd: ManuallyDrop<OwnedFd>,
-    /// Empty until [`OwnFile::remember`] is called. Until then nothing can be proved, and the descriptor counts as ours.
-    identity: OnceLock<Identity>,
+    /// The file's device and inode number. `None` if they are not known; then nothing can be proved, and the descriptor
+    /// counts as ours.
+    identity: Option<(u64, u64)>,
 }
-
-/// The numbers by which the kernel identifies a file: device and inode.
-type Identity = (u64, u64);
 
 impl OwnFile {
     /// Takes over a descriptor that is closed soon, so that a system call to remember its file would be wasted.
     #[must_use]
     pub fn short_lived(fd: OwnedFd) -> Self {
-        Self(Arc::new(Descriptor { fd: ManuallyDrop::new(fd), identity: OnceLock::new() }))
-    }
-
-    /// Remembers the file, because the descriptor will be kept for long.
-    pub fn remember(&self) {
-        if self.0.identity.get().is_none() {
-            if let Some(found) = self.0.identity_now() {
-                let _ = self.0.identity.set(found);
-            }
-        }
+        Self(Arc::new(Descriptor { fd: ManuallyDrop::new(fd), identity: None }))
     }
 
     /// Tells whether the descriptor still leads to the file. The answer costs one system call.
@@ -88,12 +78,8 @@ impl OwnFile {
 }
 
 impl Descriptor {
-    fn identity_now(&self) -> Option<Identity> {
-        rustix::fs::fstat(&*self.fd).ok().map(|status| (status.st_dev, status.st_ino))
-    }
-
     fn is_ours(&self) -> bool {
-        let is_ours = self.identity.get().is_none_or(|identity| self.identity_now().as_ref() == Some(identity));
+        let is_ours = self.identity.is_none() || file::identity(self.fd.as_raw_fd()).ok() == self.identity;
         if !is_ours {
             note_closed();
         }
@@ -104,9 +90,8 @@ impl Descriptor {
 /// Takes over a descriptor that was made just now, and remembers its file.
 impl From<OwnedFd> for OwnFile {
     fn from(fd: OwnedFd) -> Self {
-        let file = Self::short_lived(fd);
-        file.remember();
-        file
+        let identity = file::identity(fd.as_raw_fd()).ok();
+        Self(Arc::new(Descriptor { fd: ManuallyDrop::new(fd), identity }))
     }
 }
 
@@ -129,7 +114,7 @@ impl Drop for Descriptor {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use rustix::fd::{AsRawFd, FromRawFd};
+    use rustix::fd::FromRawFd;
 
     use super::*;
     use crate::memfd;

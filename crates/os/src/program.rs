@@ -55,7 +55,6 @@ mod tests {
 
     #[test]
     fn the_program_runs_on_with_fewer_pages() {
-        // `memory` is called once before the measurement, so that its own pages are not counted as a difference.
         let before = of_files();
         give_back_pages();
         let after = of_files();

@@ -25,13 +25,12 @@
 
 use crate::error::{Context, OsError, OsResult};
 use crate::sys;
-use crate::{file, fork};
+use crate::{OwnFile, file, fork};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::mount::OpenTreeFlags;
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -136,9 +135,7 @@ impl Drop for RollLock {
 /// Asks the kernel which members have left the roll.
 #[derive(Debug)]
 pub struct RollReader {
-    fd: ManuallyDrop<OwnedFd>,
-    /// The device and the inode of the file that `fd` led to at first; `None` if the kernel did not say.
-    file: Option<(u64, u64)>,
+    fd: OwnFile,
     /// The number of this reader's process. Its byte is locked, through another open file description, by this process
     /// or by a process that lives at least as long as this process.
     own: u64,
@@ -149,8 +146,7 @@ impl RollReader {
     /// [`RollLock`] must keep the byte of this number locked as long as the reader is used.
     #[must_use]
     pub fn new(fd: OwnedFd, own: u64) -> Self {
-        let file = file::identity(fd.as_raw_fd()).ok();
-        Self { fd: ManuallyDrop::new(fd), file, own }
+        Self { fd: fd.into(), own }
     }
 
     /// Tells whether it is proved that the holder of this number is dead. `false` means that the holder is alive, or
@@ -168,17 +164,6 @@ impl RollReader {
     #[must_use]
     pub fn sees_own_lock(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
-    }
-}
-
-impl Drop for RollReader {
-    fn drop(&mut self) {
-        // The program may have closed the descriptor, and its number may belong to another file now. That file stays
-        // open.
-        if file::identity(self.fd.as_raw_fd()).ok() == self.file {
-            // SAFETY: the descriptor is dropped only here, and the value is not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.fd) };
-        }
     }
 }
 
@@ -341,7 +326,7 @@ mod tests {
         drop(fd);
         assert!(soon(|| s.reader.has_left(10)));
         if rustix::process::geteuid().is_root() {
-            let again = format!("/proc/self/fd/{}", s.reader.fd.as_raw_fd());
+            let again = format!("/proc/self/fd/{}", s.reader.fd.as_fd().as_raw_fd());
             let opened = rustix::fs::open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
             assert!(opened.is_err() || read_only_mount(Path::new("/dev/null")).is_none());
         }

@@ -9,6 +9,7 @@ use crossdock_layout::{SegmentId, Status};
 use crossdock_os::socket::{self, OwnSocket, Received};
 use crossdock_os::{Deadline, OwnFile, event};
 
+use super::open_list::is_owned;
 use super::{Connection, State, room};
 use crate::handshake::no_descriptor;
 use crate::{Error, Reason, Result, interrupt};
@@ -188,7 +189,7 @@ impl Connection {
             }
             has_waited = true;
             state.send_unsent();
-            if state.pending.get(number).is_some_and(|pending| pending.request.may_give()) && !self.is_watched() {
+            if !self.is_watched() && state.pending.get(number).is_some_and(|pending| pending.request.may_give()) {
                 // The thread starts while the daemon serves the request. Then this thread looks for the answer.
                 drop(state);
                 self.watch();
@@ -287,7 +288,8 @@ impl Connection {
         state.forget_item(number, &answer);
         match state.pending.get_mut(number) {
             Some(pending) if pending.answer.is_none() => {
-                let descriptors: Vec<_> = descriptors.into_iter().map(OwnFile::short_lived).collect();
+                let own = if is_closed_soon(&answer) { OwnFile::short_lived } else { OwnFile::from };
+                let descriptors: Vec<_> = descriptors.into_iter().map(own).collect();
                 let opened_by = (!keeps_item(&pending.request, &answer)).then_some(number);
                 state.open_list.take(opened_by, &answer, descriptors.last());
                 state.open_list.take_made(&pending.request, &pending.descriptors, &answer);
@@ -484,6 +486,12 @@ fn keeps_item(request: &Request, answer: &Answer) -> bool {
         Request::Item(ItemRequest::Resize { .. } | ItemRequest::Unshare { .. } | ItemRequest::Reopen { .. })
     );
     of_open && matches!(answer, Answer::Item(given) if given.writable)
+}
+
+/// Tells whether this process closes the descriptor of the answer as soon as it has mapped the file: it does so with the
+/// file of an item that only it has open.
+fn is_closed_soon(answer: &Answer) -> bool {
+    matches!(answer, Answer::Item(given) if is_owned(given))
 }
 
 /// Gives the field of the request in which the daemon is told how long it may wait before it answers; `None` if the

@@ -138,7 +138,6 @@ impl Connection {
 
     /// Remembers a pin page of a series that this session publishes.
     pub(crate) fn keep_page(&self, series: SegmentId, page: SegmentId, descriptor: OwnFile) {
-        descriptor.remember();
         if let Some(offered) = self.lock().open_list.offered.get_mut(&series) {
             offered.pages.push((page, descriptor));
         }
@@ -380,7 +379,7 @@ impl OpenList {
         let open = self.segments.entry(segment).or_insert(OpenSegmentCount { count: 0, kind, descriptor: None });
         open.count += 1;
         if open.descriptor.is_none() {
-            open.descriptor = given.cloned().inspect(OwnFile::remember);
+            open.descriptor = given.cloned();
         }
     }
 
@@ -413,7 +412,7 @@ impl OpenList {
 }
 
 /// Tells whether this member owns the item and is the only member that has it open.
-fn is_owned(given: &ItemGiven) -> bool {
+pub(super) fn is_owned(given: &ItemGiven) -> bool {
     given.writable && given.level != ItemLevel::Cooperative
 }
 

@@ -140,7 +140,6 @@ impl Region {
     /// it, `TIMED_OUT` if another member takes too long to format it.
     pub fn attach(parts: RegionParts) -> Result<Arc<Self>> {
         let system = |e: crossdock_os::OsError| Error::os(&e).about(SegmentKind::Region, &parts.name);
-        parts.descriptor.remember();
         memfd::check(&parts.descriptor, parts.size).map_err(system)?;
         let access = if parts.writable { Access::ReadWrite } else { Access::Read };
         let mapping = Mapping::for_huge_pages(&parts.descriptor, parts.size as usize, access).map_err(system)?;

@@ -58,15 +58,15 @@ impl Publisher {
         }
         let started = std::time::Instant::now();
         let count = runs.len();
-        let pool = self.descriptor.clone();
-        let pool = match pool.proved_if_in_doubt() {
-            Ok(pool) => pool,
+        let descriptor = self.descriptor.clone();
+        let descriptor = match descriptor.proved_if_in_doubt() {
+            Ok(descriptor) => descriptor,
             Err(error) => return self.leave_pool(&error),
         };
         for (n, FreshSlots { field, chunk: first, run }) in runs.into_iter().enumerate() {
             let (at, length) = (first as usize * chunk, run.count as usize * chunk);
             let from = self.pool.geometry().slot(run.first);
-            if let Err(error) = self.fields[field].reservation.put_private(at, length, pool, from) {
+            if let Err(error) = self.fields[field].reservation.put_private(at, length, descriptor, from) {
                 return self.leave_pool(&error);
             }
             if n == count / 2 {

@@ -82,7 +82,6 @@ impl Observer {
     /// kernel refuses the mapping.
     pub fn attach(parts: AttachParts) -> Result<Self> {
         let system = |e: crossdock_os::OsError| failed(&parts.name, &e);
-        parts.pool.remember();
         memfd::check(&parts.pool, parts.size).map_err(system)?;
         memfd::check(&parts.pin_page, PAGE).map_err(system)?;
         if parts.slot as usize >= PAGE_SLOTS {

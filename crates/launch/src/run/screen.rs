@@ -7,14 +7,14 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::Show;
 
-/// If a run has more ranks than this, the view shows lines, and no bar for each rank.
+/// If a run has more ranks than this, the screen shows lines, and no bar for each rank.
 const BARS_MAX: usize = 16;
 
 /// The template for the line of a rank that reports its progress.
 const STEPS: &str =
     "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
 
-/// What the user sees on the terminal. Each function blocks while nobody reads standard error.
+/// What the user sees on the terminal. A call does not return before somebody reads what it writes.
 pub(super) struct Screen {
     show: Show,
     begin: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Screen {
 /// The codes of a terminal's colours.
 const GREEN: u8 = 32;
 const RED: u8 = 31;
-/// The colours of the tasks' names, which the view shows before each line of a task.
+/// The colours of the tasks' names, which the screen shows before each line of a task.
 const TASKS: [u8; 6] = [36, 33, 35, 34, 96, 93];
 
 impl Screen {
@@ -45,7 +45,7 @@ impl Screen {
         // NO_COLOR switches colours off (https://no-color.org).
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let begin = Instant::now();
-        let mut view = Self { show, begin, width, bars: Vec::new(), figures: None, screen: None, colours };
+        let mut made = Self { show, begin, width, bars: Vec::new(), figures: None, screen: None, colours };
         if show == Show::Live {
             let screen = MultiProgress::new();
             let style = ProgressStyle::with_template("{spinner:.blue} {prefix:.bold} {elapsed:>6} {wide_msg}");
@@ -54,15 +54,15 @@ impl Screen {
                 let bar = screen.add(ProgressBar::new_spinner().with_style(style.clone()));
                 bar.set_prefix(format!("{name:width$}"));
                 bar.set_message("waits");
-                view.bars.push(bar);
+                made.bars.push(bar);
             }
             let style = ProgressStyle::with_template("{wide_msg:.dim}");
             let figures =
                 ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-            view.figures = Some(screen.add(figures));
-            view.screen = Some(screen);
+            made.figures = Some(screen.add(figures));
+            made.screen = Some(screen);
         }
-        view
+        made
     }
 
     /// Shows a note about the run as a whole.
@@ -150,7 +150,7 @@ impl Screen {
         }
     }
 
-    /// Ends the view: its lines are not updated any more.
+    /// Ends the live picture: its lines are not updated any more.
     pub fn finish(&self) {
         if let Some(figures) = &self.figures {
             figures.finish_and_clear();

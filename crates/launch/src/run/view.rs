@@ -1,12 +1,13 @@
-//! Passes what the user is to see to the screen.
+//! Passes on to the screen what the user is to see.
 //!
-//! From the start of the first task on, a thread writes to the screen. So if nobody reads standard error, for example
-//! because a terminal is stopped or a pipe is full, the supervisor still notices what happens to the tasks. Then lines
-//! of tasks are dropped as soon as too many wait, and the screen says how many. The logs have all lines.
+//! A thread writes to the screen from the start of the first task on. The screen may be a stopped terminal or a full
+//! pipe. Then only this thread waits, and the supervisor still notices what happens to the tasks. If too many lines of
+//! tasks wait for the screen, further lines are dropped, and the screen later shows their number. The logs have all
+//! lines.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossdock_os::thread;
 
@@ -21,13 +22,13 @@ const FINISH: Duration = Duration::from_secs(1);
 /// One change of the screen.
 type Update = Box<dyn FnOnce(&Screen) + Send>;
 
-/// What the user sees on the terminal. No function blocks once [`View::begin`] was called, except
-/// [`View::finish`], for a second at most, and [`View::end`].
+/// What the user sees on the terminal. After [`View::begin`], only [`View::finish`] and [`View::end`] wait for the
+/// screen.
 pub struct View {
+    screen: Arc<Screen>,
     queue: Arc<Queue>,
-    /// The screen, as long as no thread writes to it.
-    screen: Option<Screen>,
-    has_figures: bool,
+    /// True if a thread writes to the screen.
+    has_thread: bool,
 }
 
 /// The updates that the thread has not made yet.
@@ -44,31 +45,18 @@ struct Waiting {
     dropped: u64,
     /// True while the thread makes an update.
     busy: bool,
-    /// True if no more updates come.
-    ended: bool,
 }
 
 impl View {
     /// Makes a view for ranks with these names.
     pub fn new(show: Show, names: &[String]) -> Self {
-        let screen = Screen::new(show, names);
-        Self { queue: Arc::default(), has_figures: screen.has_figures(), screen: Some(screen) }
+        Self { screen: Arc::new(Screen::new(show, names)), queue: Arc::default(), has_thread: false }
     }
 
     /// Starts the thread that writes to the screen. If it cannot be started, the caller's thread goes on writing.
     pub fn begin(&mut self) {
-        let Some(screen) = self.screen.take() else { return };
-        let (queue, screen) = (self.queue.clone(), Arc::new(Mutex::new(Some(screen))));
-        let given = screen.clone();
-        let started = thread::start(move || {
-            let taken = given.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(screen) = taken {
-                queue.serve(&screen);
-            }
-        });
-        if started.is_err() {
-            self.screen = screen.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
+        let (queue, screen) = (self.queue.clone(), self.screen.clone());
+        self.has_thread = thread::start(move || queue.serve(&screen)).is_ok();
     }
 
     /// Shows a note about the run as a whole.
@@ -102,7 +90,7 @@ impl View {
 
     /// Tells whether the view shows figures of the data that passes between the tasks.
     pub fn has_figures(&self) -> bool {
-        self.has_figures
+        self.screen.has_figures()
     }
 
     /// Shows the figures below the bars.
@@ -118,24 +106,22 @@ impl View {
         }
     }
 
-    /// Ends the live picture: its lines are not updated any more. Waits a moment until all is on the screen.
+    /// Ends the live picture: its lines are not updated any more. Waits up to a second until everything is on the screen.
     pub fn finish(&self) {
         self.show(Screen::finish);
-        self.queue.await_idle(Some(Instant::now() + FINISH));
+        self.queue.await_idle(FINISH);
     }
 
-    /// Ends the view. Waits until all is on the screen, which lasts as long as nobody reads standard error. So the
-    /// caller has cleaned up before.
+    /// Waits until everything is on the screen. If nobody reads standard error, this call does not return, so the caller
+    /// must have cleaned up before.
     pub fn end(&self) {
-        self.queue.lock().ended = true;
-        self.queue.changed.notify_all();
-        self.queue.await_idle(None);
+        self.queue.await_idle(Duration::MAX);
     }
 
     fn show(&self, update: impl FnOnce(&Screen) + Send + 'static) {
-        match &self.screen {
-            Some(screen) => update(screen),
-            None => self.queue.add(Box::new(update)),
+        match self.has_thread {
+            true => self.queue.add(Box::new(update)),
+            false => update(&self.screen),
         }
     }
 
@@ -159,14 +145,11 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Makes the updates, one after another, until no more come.
+    /// Makes the updates, one after another, until the process ends.
     fn serve(&self, screen: &Screen) {
         let mut waiting = self.lock();
         loop {
             let Some(update) = waiting.updates.pop_front() else {
-                if waiting.ended {
-                    return;
-                }
                 waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
@@ -175,9 +158,7 @@ impl Queue {
             drop(waiting);
             update(screen);
             if dropped > 0 {
-                screen.note(&format!(
-                    "{dropped} lines of tasks are not shown here, because nobody read standard error; the logs have them"
-                ));
+                screen.note(&format!("{dropped} lines of tasks are not shown here; the logs have them"));
             }
             waiting = self.lock();
             waiting.busy = false;
@@ -185,15 +166,9 @@ impl Queue {
         }
     }
 
-    /// Waits until all updates are made, or until the time `until`.
-    fn await_idle(&self, until: Option<Instant>) {
-        let mut waiting = self.lock();
-        while waiting.busy || !waiting.updates.is_empty() {
-            let left = until.map_or(Duration::from_secs(3600), |until| until.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return;
-            }
-            waiting = self.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+    /// Waits until all updates are made, but not longer than `longest`.
+    fn await_idle(&self, longest: Duration) {
+        let is_busy = |waiting: &mut Waiting| waiting.busy || !waiting.updates.is_empty();
+        drop(self.changed.wait_timeout_while(self.lock(), longest, is_busy));
     }
 }

@@ -124,8 +124,7 @@ impl Broker {
         Ok((made_for.workflow, made_for.task.clone()))
     }
 
-    /// Welcomes a member that connects again. `fresh` says that the member never got its first welcome, so it has
-    /// nothing open.
+    /// Welcomes a member that connects again. `fresh` says that the member never got its first welcome.
     fn welcome_back(&mut self, asker: Requester, member: MemberId, fresh: bool) {
         let link = &self.links[&asker.connection];
         let known = &self.lasting.members[&member];
@@ -141,11 +140,8 @@ impl Broker {
             self.drop_link(former, "its member came by another connection");
             self.goes_away(member);
         }
-        if fresh {
-            self.listed.insert(member);
-            self.unlisted.remove(&member);
-            self.lost.doubt_all_of(member);
-        } else {
+        // A member that never got its first welcome has asked for nothing, and sends no list.
+        if !fresh {
             self.begin_list_of_items(member);
         }
         self.enter(asker, member, true);

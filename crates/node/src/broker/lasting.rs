@@ -393,6 +393,11 @@ impl Lasting {
         self.ghosts.insert(member, Ghost { endpoint, peer });
     }
 
+    /// Tells whether this member may have something open, or may have made something.
+    pub fn may_hold(&self, member: MemberId) -> bool {
+        self.members.get(&member).is_some_and(|known| known.may_hold)
+    }
+
     /// Counts the members that connected through this endpoint and are not proved dead.
     pub fn members_through(&self, endpoint: u64) -> usize {
         let members = self.members.values().filter(|member| member.endpoint == endpoint).count();

@@ -105,7 +105,7 @@ impl Broker {
     /// nothing open.
     pub(super) fn goes_away(&mut self, member: MemberId) {
         self.forget_listed_items(member);
-        if self.lasting.members.get(&member).is_some_and(|known| !known.may_hold) {
+        if !self.lasting.may_hold(member) {
             return;
         }
         self.listed.remove(&member);
