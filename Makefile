@@ -10,13 +10,16 @@
 #   make test [SUITES="NAME…"] · lint · fmt · clean · setup
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
-#   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs · bench-compare A=old.json B=new.json
+#   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs
+#   make bench-compare A=old.json B=new.json · bench-compare BASE=commit [TURNS=5] [QUICK=1] [ONLY=P1,P4]
 
 SHELL := /bin/bash
 ENGINE ?= auto
 QUICK ?=
 SUITES ?=
 ONLY ?=
+BASE ?=
+TURNS ?= 5
 A ?=
 B ?= build/bench/results.json
 MINUTES ?= 10
@@ -82,9 +85,10 @@ bench:
 bench-docs:
 	@bench/run --docs
 
-# Shows which figures of the benchmark results A and B differ by more than the noise of both.
+# Shows which figures of the benchmark results A and B differ by more than the noise of both. With BASE, measures that
+# commit and this checkout in turns, which is better: both meet the same machine.
 bench-compare:
-	@bench/run --compare $(A) $(B)
+	@$(if $(BASE),scripts/setup bench && scripts/with-rust bench/run --against $(BASE) --turns $(TURNS) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)),bench/run --compare $(A) $(B))
 
 # Installs the command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and
 # systemd units into PREFIX.

@@ -7,11 +7,17 @@ from .table import number
 
 
 def main(a, b):
-    before, after = _read(a), _read(b)
+    before, after = read(a), read(b)
+    changes = {key: change_of(before[key], after[key]) for key in before.keys() & after.keys()}
+    return show(a, b, before, after, changes)
+
+
+def show(a, b, before, after, changes):
+    """Prints the figures that became slower or faster. `a` and `b` are the names of the two results, `changes` has the change and the
+    noise of each figure. Returns the exit code: 1 if a figure became slower."""
     slower = faster = same = 0
     lines = []
-    for key in sorted(before.keys() & after.keys()):
-        change, noise = change_of(before[key], after[key])
+    for key, (change, noise) in sorted(changes.items()):
         if change is None:
             continue
         word = "slower" if change > noise else "faster" if change < -noise else ""
@@ -41,7 +47,7 @@ def compare_verdicts(before, after):
     return text + "".join(f"\n  {row} {case}: {verdict(before[row, case])} -> {verdict(after[row, case])}" for row, case in contrary)
 
 
-def _read(file):
+def read(file):
     try:
         with open(file) as text:
             found = json.load(text)

@@ -2,6 +2,7 @@
 
   bench/run [--quick] [--only P1,P4] [--build-only | --no-build] [--again SECONDS] [--out FOLDER]
   bench/run --compare A.json B.json
+  bench/run --against COMMIT [--turns N] [--quick] [--only P16]
   bench/run --docs [RESULTS.json]
 
 Programs with a figure that is near its limit are run again, several times (passes.py), so that a verdict does not
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from . import compare, docs, figures, handover, isolate, machine, passes, peers, report, table, workflows
+from . import compare, docs, figures, handover, isolate, machine, passes, peers, report, table, turns, workflows
 from .records import checked, problem
 from .synth import Synth
 
@@ -58,6 +59,9 @@ def main():
     options = arguments()
     if options.compare:
         return compare.main(*options.compare)
+    if options.against:
+        given = [*(["--quick"] if options.quick else []), *(["--only", ",".join(options.only)] if options.only else [])]
+        return turns.main(TOP, options.against, options.turns, given)
     if options.docs is not None:
         return docs.main(TOP, pathlib.Path(options.docs or TOP / "build/bench/results.json"))
     signal.signal(signal.SIGTERM, stop)
@@ -106,6 +110,8 @@ def arguments():
     parser.add_argument("--again", type=float, default=AGAIN_SECONDS, metavar="SECONDS", help="how long a full run repeats what is near its limit (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=TOP / "build/bench")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"))
+    parser.add_argument("--against", metavar="COMMIT")
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--docs", nargs="?", const="", metavar="RESULTS")
     options = parser.parse_args()
     options.out = options.out.absolute()

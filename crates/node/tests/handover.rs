@@ -22,7 +22,7 @@ impl World {
     }
 
     fn connect(&mut self, connection: u64, task: &str) {
-        let peer = Peer { pid: 1000 + connection as u32, started: 1, uid: 0 };
+        let peer = Peer { pid: 1000 + connection as u32, birth: 1, uid: 0 };
         self.event(Event::Connected { connection, endpoint: MAIN_ENDPOINT, peer });
         let hello = Request::Hello {
             protocol: PROTOCOL_VERSION,

@@ -131,7 +131,7 @@ impl Node {
         self.broker = Some(broker);
         self.perform(now, effects);
         self.connection += 1;
-        let (connection, peer) = (self.connection, Peer { pid: 1, started: self.connection, uid: 0 });
+        let (connection, peer) = (self.connection, Peer { pid: 1, birth: self.connection, uid: 0 });
         self.event(now, Event::Connected { connection, endpoint: MAIN_ENDPOINT, peer });
         let mut token = [1; 16];
         token[..8].copy_from_slice(&connection.to_le_bytes());

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, Resource};
 use rustix::thread::CpuSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Opens a pidfd of the process `pid`; `None` if there is no such process.
@@ -131,6 +132,21 @@ pub fn kill_self() -> ! {
     }
 }
 
+/// Gives a number that no other process with the same process id has until the machine is started again; `None` if it
+/// is not known. `pidfd` must be a pidfd of the process `pid`.
+///
+/// The number is the inode number of the pidfd. On kernels before 6.9, all pidfds have the same inode, and the number is
+/// the time at which the process started, in clock ticks since boot.
+pub fn birth(pid: i32, pidfd: impl AsFd) -> Option<u64> {
+    static HAS_INODES: OnceLock<bool> = OnceLock::new();
+    const PIDFS: i64 = 0x5049_4446;
+    let has_inodes = || rustix::fs::fstatfs(&pidfd).is_ok_and(|system| system.f_type as i64 == PIDFS);
+    if *HAS_INODES.get_or_init(has_inodes) {
+        return rustix::fs::fstat(&pidfd).ok().map(|status| status.st_ino);
+    }
+    start_time(pid)
+}
+
 /// The time at which a process started, in clock ticks since boot. The process id and the start time together identify
 /// a process for good.
 pub fn start_time(pid: i32) -> Option<u64> {
@@ -235,7 +251,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pidfd = open_pidfd(child.id() as i32).unwrap().unwrap();
         assert!(!is_dead(&pidfd));
-        assert!(start_time(child.id() as i32).unwrap() > 0);
+        assert!(birth(child.id() as i32, &pidfd).unwrap() > 0);
         send_signal(&pidfd, Signal::KILL).unwrap();
         assert!(
             crate::event::wait_readable(&pidfd, crate::Deadline::after(std::time::Duration::from_secs(10))).unwrap()

@@ -95,7 +95,7 @@ impl Bench {
         rank: u32,
         member: MemberId,
     ) -> Option<MemberId> {
-        let peer = Peer { pid: 1000, started: 1, uid: 0 };
+        let peer = Peer { pid: 1000, birth: 1, uid: 0 };
         self.event(Event::Connected { connection, endpoint, peer });
         let mut token = [1; 16];
         token[..8].copy_from_slice(&(connection % 100).to_le_bytes());

@@ -69,7 +69,7 @@ pub enum Event<'a> {
         /// The connection that has ended.
         connection: Connection,
     },
-    /// A member is proved dead: by its pidfd, by its process's start time, or by the roll, in which each living member
+    /// A member is proved dead: by its pidfd, by its process's birth, or by the roll, in which each living member
     /// holds a lock.
     ProcessDied {
         /// The member that is proved dead.
@@ -228,14 +228,10 @@ pub enum Effect {
         /// How many slots to clear.
         count: u32,
     },
-    /// Mark this member as alive in its slot of the liveness table, and watch its process.
+    /// Mark this member as alive in its slot of the liveness table.
     Alive {
         /// The member that is alive.
         member: MemberId,
-        /// The member's connection.
-        connection: Connection,
-        /// The member's process.
-        peer: Peer,
     },
     /// A member is proved dead, or it said that it leaves. Mark the member as dead in the liveness table, and wake all
     /// members that wait for a death.
@@ -268,6 +264,7 @@ pub enum Attachment {
     Nothing,
     /// The liveness table (read-only), and two descriptors of the roll, the file in which each living member locks a
     /// byte. The first of the two holds this member's lock. Through the second one, the member asks who holds a lock.
+    /// From then on, the host watches the member's process.
     Papers {
         /// The member that gets these descriptors.
         member: MemberId,

@@ -151,7 +151,7 @@ impl Broker {
         let connection = asker.connection;
         let Some(link) = self.links.get_mut(&connection) else { return };
         link.member = Some(member);
-        let (endpoint, peer) = (link.endpoint, link.peer);
+        let endpoint = link.endpoint;
         self.waits.is_over(link.hello_due, Due::Hello(connection));
         if let Some(silent) = self.silent.get_mut(&endpoint) {
             silent.remove(&connection);
@@ -170,7 +170,7 @@ impl Broker {
             task: known.task.clone(),
             workflow: workflow.to_owned(),
         };
-        self.effects.push(Effect::Alive { member, connection, peer });
+        self.effects.push(Effect::Alive { member });
         let message = welcome.encode(1, asker.number);
         self.effects.push(Effect::Send { connection, message, with: Attachment::Papers { member } });
     }

@@ -180,7 +180,7 @@ impl Lasting {
                 if self.era.is_some_and(|former| former.processes != era.processes) {
                     let members = self.members.values_mut().map(|m| &mut m.peer);
                     let ghosts = self.ghosts.values_mut().map(|ghost| &mut ghost.peer);
-                    members.chain(ghosts).for_each(|peer| peer.started = 0);
+                    members.chain(ghosts).for_each(|peer| peer.birth = 0);
                 }
                 self.era = Some(*era);
             }
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn the_outcome_of_the_oldest_request_is_remembered_although_it_comes_last() {
         let (mut lasting, member) = (Lasting::default(), MemberId(1));
-        let peer = Peer { pid: 1, started: 1, uid: 0 };
+        let peer = Peer { pid: 1, birth: 1, uid: 0 };
         let (task, rank, token, visitor) = ("a".to_owned(), 0, [1; 16], false);
         let endpoint = MAIN_ENDPOINT;
         lasting.apply(&Record::Member { member, endpoint, workflow: 1, task, rank, peer, token, visitor });

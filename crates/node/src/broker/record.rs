@@ -29,23 +29,23 @@ record! {
     pub struct Peer as Stored {
         /// The process id in the daemon's namespace.
         pid: u32,
-        /// When the process was started, in clock ticks since boot; 0 if not known. No other process has both the same
-        /// id and the same start. The largest number means that the process is the daemon itself, which stands in for a
+        /// The number that `crossdock_os::process::birth` gives; 0 if it is not known. No other process has both the same
+        /// id and the same birth. The largest number means that the process is the daemon itself, which stands in for a
         /// task of another node.
-        started: u64,
+        birth: u64,
         /// The user id in the daemon's namespace.
         uid: u32,
     }
 }
 
 impl Peer {
-    /// The start of a process that is the daemon itself.
+    /// The birth of a process that is the daemon itself.
     pub const DAEMON: u64 = u64::MAX;
 
     /// Tells whether the daemon itself is this process, or a former broker of the daemon was.
     #[must_use]
     pub fn is_daemon(&self) -> bool {
-        self.started == Self::DAEMON
+        self.birth == Self::DAEMON
     }
 }
 

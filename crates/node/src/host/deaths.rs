@@ -1,7 +1,7 @@
 //! The detection of deaths. A member counts as dead when the kernel proves it, and not before.
 //!
-//! One of three facts proves a death: the member's pidfd is readable; or the process with the member's process id was
-//! started at another time, or does not exist; or no process locks the member's byte of the roll, while the roll shows
+//! One of three facts proves a death: the member's pidfd is readable; or the process with the member's process id has
+//! another birth, or does not exist; or no process locks the member's byte of the roll, while the roll shows
 //! the keeper's own lock. A death that was proved once stays proved. The end of a connection proves nothing: the member
 //! is then *away*, and may come back. The host asks the kernel soon afterwards whether the member is dead, and asks
 //! again after pauses that become longer.
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crossdock_layout::MemberId;
-use crossdock_os::process;
+use crossdock_os::{process, socket};
 
 use super::{Host, PROCESS};
 use crate::broker::{Event, Peer};
@@ -81,23 +81,23 @@ impl Host<'_> {
         }
     }
 
-    /// Watches the process behind a connection. When the process ends, its member is dead.
-    pub(super) fn watch(&mut self, member: MemberId, connection: u64, peer: Peer) {
+    /// Watches the process behind a connection. When the process ends, its member is dead. If the process has ended
+    /// already, it cannot be watched; when its connection ends, the host finds the member's lock on the roll released,
+    /// which proves the death.
+    pub(super) fn watch(&mut self, member: MemberId, connection: u64) {
         if self.processes.get(&number(member)).is_some_and(|(of, _)| *of == member) {
             return;
         }
-        let Some(link) = self.links.get(&connection) else { return };
-        let pidfd = match crossdock_os::socket::peer_pidfd(&link.socket) {
-            Ok(Some(pidfd)) => Some(pidfd),
-            // Older kernels give no pidfd for a socket. Then the pidfd is opened by the process id, if this process id
-            // still belongs to the same process.
-            Ok(None) => process::open_pidfd(peer.pid as i32)
-                .ok()
-                .flatten()
-                .filter(|_| process::start_time(peer.pid as i32) == Some(peer.started)),
-            // The process is dead already. When its connection ends, the host finds the member's lock on the roll
-            // released, which proves the death.
-            Err(_) => None,
+        let (Some(link), Some(known)) = (self.links.get(&connection), self.broker.lasting().members.get(&member))
+        else {
+            return;
+        };
+        let (peer, pid) = (known.peer, known.peer.pid as i32);
+        let pidfd = match self.newcomer.take_if(|(of, _)| *of == connection) {
+            Some((_, pidfd)) => Some(pidfd),
+            // On kernels before 6.5, the process id may belong to another process by now.
+            None => pidfd_behind(&link.socket, pid)
+                .filter(|pidfd| peer.birth == 0 || peer.is_daemon() || process::birth(pid, pidfd) == Some(peer.birth)),
         };
         if let Some(pidfd) = pidfd {
             self.watch_pidfd(member, pidfd);
@@ -141,6 +141,17 @@ fn number(member: MemberId) -> u64 {
     member.slot() as u64
 }
 
+/// Opens a pidfd of the process at the other end of a connection. `pid` is the process's id. `None` if the process has
+/// ended, or if this process has no descriptor left.
+pub(super) fn pidfd_behind(connection: &OwnedFd, pid: i32) -> Option<OwnedFd> {
+    match socket::peer_pidfd(connection) {
+        Ok(Some(pidfd)) => Some(pidfd),
+        // Kernels before 6.5 give no pidfd for a socket.
+        Ok(None) => process::open_pidfd(pid).ok().flatten(),
+        Err(_) => None,
+    }
+}
+
 enum Survivor {
     Dead,
     Watched(OwnedFd),
@@ -148,15 +159,15 @@ enum Survivor {
 }
 
 fn survivor(peer: Peer) -> Survivor {
-    if peer.started == 0 {
+    if peer.birth == 0 {
         return Survivor::Unknown;
     }
     let pid = peer.pid as i32;
     match process::open_pidfd(pid) {
-        // The process id may belong to another process by now. The start time shows this, if it can be read.
-        Ok(Some(pidfd)) => match process::start_time(pid) {
+        // The process id may belong to another process by now. The birth shows this, if it is known.
+        Ok(Some(pidfd)) => match process::birth(pid, &pidfd) {
             _ if process::is_dead(&pidfd) => Survivor::Dead,
-            Some(started) if started == peer.started => Survivor::Watched(pidfd),
+            Some(birth) if birth == peer.birth => Survivor::Watched(pidfd),
             Some(_) => Survivor::Dead,
             None => Survivor::Unknown,
         },

@@ -9,7 +9,7 @@ use crossdock_layout::{MemberId, SegmentId, Status};
 use crossdock_os::{OsError, OsResult, file, memfd, socket};
 
 use super::{Host, LISTENER};
-use crate::broker::{Attachment, Effect, Event, Peer};
+use crate::broker::{Attachment, Effect, Event};
 use crate::table;
 
 /// How long the broker waits before it tries again to write to a full disk.
@@ -97,7 +97,7 @@ impl Host<'_> {
                     self.check_keeper(self.post.drop_segment(segment.0));
                 }
                 Effect::ClearPins { page, from, count } => self.clear(page.0, from, count),
-                Effect::Alive { member, connection, peer } => self.alive(member, connection, peer),
+                Effect::Alive { member } => table::set_alive(&self.words, member),
                 Effect::Dead { member } => {
                     table::set_dead(&self.words, member);
                     self.unwatch(member);
@@ -229,11 +229,6 @@ impl Host<'_> {
         self.watch_retry = Instant::now() + WATCH_PAUSE;
     }
 
-    fn alive(&mut self, member: MemberId, connection: u64, peer: Peer) {
-        table::set_alive(&self.words, member);
-        self.watch(member, connection, peer);
-    }
-
     fn send(&mut self, connection: u64, message: &[u8], with: Attachment) {
         let opened = match with {
             Attachment::Papers { member } => return self.send_papers(connection, message, member),
@@ -279,13 +274,14 @@ impl Host<'_> {
     }
 
     /// Calls `open`, which opens a file for a client. If the process has no descriptor left, gives up the spare
-    /// descriptor and calls `open` again, because the client's request is already done and in the journal.
+    /// descriptors and calls `open` again, because the client's request is already done and in the journal.
     fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
         open(self).or_else(|error| {
             if !error.is_out_of_room() {
                 return Err(error);
             }
             self.spare = None;
+            self.next_papers = None;
             let opened = open(self);
             self.spare = file::spare().ok();
             opened
@@ -293,17 +289,21 @@ impl Host<'_> {
     }
 
     /// Sends a new member its liveness table and its lock on the roll. The descriptor in flight keeps the lock, so this
-    /// process closes its own copy of the descriptor even before the message arrives.
+    /// process closes its own copy of the descriptor even before the message arrives. Then watches the member's process;
+    /// meanwhile the client reads the message.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
-        let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
+        let opened = self.next_papers.take();
+        let papers = opened.map_or_else(|| self.with_spare(|host| host.roll.roll.open_papers()), Ok);
+        let papers = papers.and_then(|papers| papers.enter(member.0));
         let Some(link) = self.links.get(&connection) else { return };
-        let sent = match &papers {
-            Ok((entry, reader)) => {
-                socket::send(&link.socket, message, &[self.table.as_fd(), entry.as_fd(), reader.as_fd()])
-            }
+        let sent = papers.map(|papers| {
+            socket::send(&link.socket, message, &[self.table.as_fd(), papers.entry.as_fd(), papers.reader.as_fd()])
+        });
+        self.watch(member, connection);
+        let sent = match sent {
+            Ok(sent) => sent,
             Err(error) => return self.send_failure(connection, message, &error.to_string()),
         };
-        drop(papers);
         match sent {
             Err(error) if error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");

@@ -6,7 +6,7 @@ use crossdock_layout::wire::{MAX_MESSAGE, Request};
 use crossdock_os::socket::{self, Received};
 use crossdock_os::{file, process};
 
-use super::{ACCEPTS, Host, LINK, Link, descriptors};
+use super::{ACCEPTS, Host, LINK, Link, deaths, descriptors};
 use crate::broker::{Event, Peer};
 
 impl Host<'_> {
@@ -49,12 +49,14 @@ impl Host<'_> {
 
     fn admit(&mut self, endpoint: u64, connection: OwnedFd) {
         let Ok(peer) = socket::peer(&connection) else { return };
-        let started = match peer.pid {
+        let pidfd = deaths::pidfd_behind(&connection, peer.pid);
+        let birth = match peer.pid {
             own if own == std::process::id() as i32 => Peer::DAEMON,
-            pid if pid > 0 => process::start_time(pid).unwrap_or(0),
+            // The process id 0 stands for a process that is not visible in the daemon's namespace.
+            pid if pid > 0 => pidfd.as_ref().and_then(|pidfd| process::birth(pid, pidfd)).unwrap_or(0),
             _ => 0,
         };
-        let peer = Peer { pid: peer.pid.max(0) as u32, started, uid: peer.uid };
+        let peer = Peer { pid: peer.pid.max(0) as u32, birth, uid: peer.uid };
         let id = self.next_link;
         self.next_link += 1;
         if self.epoll.add(&connection, LINK | id, false).is_err() {
@@ -62,8 +64,11 @@ impl Host<'_> {
         }
         self.links.insert(id, Link { socket: connection, process: peer.pid, cgroup: None });
         self.feed(Event::Connected { connection: id, endpoint, peer });
-        // Most clients have sent their hello by now. To read it at once saves a round of the loop.
+        // Most clients have sent their hello by now. To read it at once saves a round of the loop, and the pidfd is
+        // opened only once.
+        self.newcomer = pidfd.map(|pidfd| (id, pidfd));
         self.read(id);
+        self.newcomer = None;
     }
 
     /// Reads one message of a connection. If more messages are waiting, the next one is read in the next round of the

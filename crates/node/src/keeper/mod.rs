@@ -108,6 +108,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pauses between attempts to start a broker become longer, within these limits.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1280);
+/// How long the keeper must have had nothing to do before it gives back the pages of its program. So this work does not
+/// delay the first members.
+const SHRINK_PAUSE: Duration = Duration::from_millis(100);
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 const SIGINT: i32 = 2;
@@ -334,9 +337,18 @@ impl Watch {
         broker: i32,
         ready: &mut Option<OwnedFd>,
     ) -> OsResult<End> {
-        let mut post_open = true;
+        let served_before = held.served;
+        let (mut post_open, mut is_small) = (true, false);
         loop {
-            for event in self.epoll.wait(Deadline::after(Duration::from_secs(3600)))? {
+            // When a broker serves, the keeper mostly waits.
+            let may_shrink = !is_small && held.served > served_before;
+            let wait = if may_shrink { SHRINK_PAUSE } else { Duration::from_secs(3600) };
+            let events = self.epoll.wait(Deadline::after(wait))?;
+            if may_shrink && events.is_empty() {
+                program::give_back_pages();
+                is_small = true;
+            }
+            for event in events {
                 match event.token {
                     SIGNALS if end_is_requested(signals) => {
                         stop(broker)?;
@@ -390,8 +402,6 @@ fn take_in(held: &mut BrokerInheritance, post: &OwnedFd, ready: &mut Option<Owne
                 if let Some(ready) = ready.take() {
                     std::io::Write::write_all(&mut File::from(ready), b"\n").ok();
                 }
-                // From now on, the keeper mostly waits.
-                program::give_back_pages();
             }
         }
     }

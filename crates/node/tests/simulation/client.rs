@@ -75,11 +75,11 @@ impl Client {
     pub fn new(number: usize, endpoint: u64, workflow: u64, workflow_name: &str) -> Self {
         let mut token = [1; 16];
         token[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
-        // For every seventh client, the broker does not know the start time of the client's process. So the broker
+        // For every seventh client, the broker does not know the birth of the client's process. So the broker
         // cannot watch this process by a pidfd.
-        let started = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
+        let birth = if number % 7 == 6 { 0 } else { 1000 + number as u64 };
         Self {
-            peer: Peer { pid: 100 + number as u32, started, uid: 5 },
+            peer: Peer { pid: 100 + number as u32, birth, uid: 5 },
             token,
             endpoint,
             workflow,

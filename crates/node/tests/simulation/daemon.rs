@@ -157,7 +157,7 @@ impl World {
                     }
                 }
                 Effect::ClearPins { page, from, count } => self.clear_pins(page, from, count),
-                Effect::Alive { member, .. } => self.set_alive(member),
+                Effect::Alive { member } => self.set_alive(member),
                 Effect::Dead { member } => {
                     self.check_death(member);
                     if self.sabotage != Sabotage::KeepTheDead {

@@ -75,7 +75,7 @@ impl World {
         let members = lasting.members.iter().map(|(id, m)| (*id, m.peer));
         let watched = members.chain(lasting.ghosts.iter().map(|(id, ghost)| (*id, ghost.peer)));
         let gone = |peer| !self.clients.iter().any(|c| c.alive && c.peer == peer);
-        let by_pidfd = watched.filter(|(_, peer)| peer.started != 0 && gone(*peer)).map(|(id, _)| id);
+        let by_pidfd = watched.filter(|(_, peer)| peer.birth != 0 && gone(*peer)).map(|(id, _)| id);
         let cut_off_is_dead = self.sabotage == Sabotage::BuryTheCutOff;
         let by_roll = broker.unproved().filter(|member| cut_off_is_dead || !self.is_on_roll(*member));
         let dead: Vec<_> = by_pidfd.chain(by_roll).collect();

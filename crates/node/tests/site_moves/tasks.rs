@@ -63,7 +63,7 @@ impl World {
             task: Some(task.to_owned()),
             workflow: None,
         };
-        let peer = Peer { pid: 1, started: token, uid: 0 };
+        let peer = Peer { pid: 1, birth: token, uid: 0 };
         self.event(n, Event::Connected { connection, endpoint: MAIN_ENDPOINT, peer });
         let bytes = hello.encode(1, 0);
         self.event(n, Event::Message { connection, bytes: Some(&bytes), descriptors: &[] });

@@ -100,7 +100,7 @@ impl World {
             task: Some(member.task.clone()),
             workflow: None,
         };
-        let peer = Peer { pid: 1, started: member.token, uid: 0 };
+        let peer = Peer { pid: 1, birth: member.token, uid: 0 };
         self.event(node, Event::Connected { connection, endpoint: MAIN_ENDPOINT, peer });
         self.send(m, 1, &hello);
     }

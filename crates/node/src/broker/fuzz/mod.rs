@@ -102,7 +102,7 @@ impl World {
         match op % 12 {
             0 => {
                 let endpoint = self.listening.iter().copied().nth(usize::from(argument) % self.listening.len());
-                let peer = Peer { pid: argument.into(), started: u64::from(argument % 3), uid: 0 };
+                let peer = Peer { pid: argument.into(), birth: u64::from(argument % 3), uid: 0 };
                 let connection = self.next;
                 self.next += 1;
                 self.open.insert(connection);

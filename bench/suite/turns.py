@@ -1,0 +1,79 @@
+"""Measures a former commit and this checkout in turns, and shows which figures became slower or faster.
+
+Two results that were taken one after the other also differ because the machine has changed in between, and because some figures
+have two modes (the kernel ran both processes on one CPU, or on two). In turns, both versions meet the same machine. The change of a
+figure is the median of the changes of all turns, and its noise is the interquartile range of these changes, at least 5 %.
+"""
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from . import compare
+from .records import rounded, spread
+
+# A change of less than this is noise.
+LEAST_NOISE = 0.05
+
+
+def main(top, commit, turns, options):
+    """Compares the checkout `top` with `commit`. `options` are options of bench/run that both get."""
+    named = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"], cwd=top, capture_output=True, text=True, check=False)
+    if named.returncode != 0:
+        sys.exit(f"bench/run --against: there is no commit {commit} in {top}")
+    commit = named.stdout.strip()
+    trees = [checkout(top, commit), top]
+    for tree in trees:
+        print(f"building {tree}", file=sys.stderr, flush=True)
+        bench(tree, ["--build-only", *options])
+    results = [[], []]
+    for turn in range(turns):
+        # The order changes from turn to turn, so that neither version always comes first.
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            print(f"turn {turn + 1} of {turns}: {trees[which]}", file=sys.stderr, flush=True)
+            out = trees[which] / "build/bench/turn"
+            bench(trees[which], ["--no-build", *options, "--out", str(out)])
+            results[which].append(compare.read(out / "results.json"))
+    before, after = map(merge, results)
+    return compare.show(commit[:12], "this checkout", before, after, changes(*results))
+
+
+def checkout(top, commit):
+    """Gives a folder with the files of the commit, in which the benchmarks can be built. `make clean` removes it."""
+    tree = top / "build/bench" / f"commit-{commit[:12]}"
+    if not (tree / ".git").exists():
+        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(top), str(tree)], check=True)
+    subprocess.run(["git", "checkout", "--quiet", "--force", "--detach", commit], cwd=tree, check=True)
+    subprocess.run(["scripts/setup", "bench"], cwd=tree, stdout=2, check=True)
+    return tree
+
+
+def bench(tree, options):
+    """Runs a version's own suite. What it could not measure is not compared."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(tree / "build/target")}
+    subprocess.run(["bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+
+
+def merge(results):
+    """Gives one record for each figure, with the median of all turns."""
+    keys = set().union(*results)
+    return {key: merged([result[key] for result in results if key in result]) for key in keys}
+
+
+def merged(records):
+    return {**records[-1], "value": rounded(statistics.median(one["value"] for one in records))}
+
+
+def changes(before, after):
+    """Gives the change and the noise of each figure that both versions have in at least one turn."""
+    return {key: change([(a[key], b[key]) for a, b in zip(before, after) if key in a and key in b])
+            for key in set().union(*before) & set().union(*after)}
+
+
+def change(pairs):
+    found = [c for c in (compare.change_of(a, b)[0] for a, b in pairs) if c is not None]
+    if not found:
+        return None, None
+    low, middle, high = spread(found)
+    return middle, max(LEAST_NOISE, high - low)
