@@ -8,7 +8,6 @@ use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, Resource};
 use rustix::thread::CpuSet;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Opens a pidfd of the process `pid`; `None` if there is no such process.
@@ -138,10 +137,8 @@ pub fn kill_self() -> ! {
 /// The number is the inode number of the pidfd. On kernels before 6.9, all pidfds have the same inode, and the number is
 /// the time at which the process started, in clock ticks since boot.
 pub fn birth(pid: i32, pidfd: impl AsFd) -> Option<u64> {
-    static HAS_INODES: OnceLock<bool> = OnceLock::new();
     const PIDFS: i64 = 0x5049_4446;
-    let has_inodes = || rustix::fs::fstatfs(&pidfd).is_ok_and(|system| system.f_type as i64 == PIDFS);
-    if *HAS_INODES.get_or_init(has_inodes) {
+    if rustix::fs::fstatfs(&pidfd).is_ok_and(|system| system.f_type as i64 == PIDFS) {
         return rustix::fs::fstat(&pidfd).ok().map(|status| status.st_ino);
     }
     start_time(pid)
