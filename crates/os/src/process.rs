@@ -138,10 +138,10 @@ pub fn kill_self() -> ! {
 /// the time at which the process started, in clock ticks since boot.
 pub fn birth(pid: i32, pidfd: impl AsFd) -> Option<u64> {
     const PIDFS: i64 = 0x5049_4446;
-    if rustix::fs::fstatfs(&pidfd).is_ok_and(|system| system.f_type as i64 == PIDFS) {
-        return rustix::fs::fstat(&pidfd).ok().map(|status| status.st_ino);
+    match rustix::fs::fstatfs(&pidfd).ok()?.f_type as i64 {
+        PIDFS => rustix::fs::fstat(&pidfd).ok().map(|status| status.st_ino),
+        _ => start_time(pid),
     }
-    start_time(pid)
 }
 
 /// The time at which a process started, in clock ticks since boot. The process id and the start time together identify
@@ -248,7 +248,10 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pidfd = open_pidfd(child.id() as i32).unwrap().unwrap();
         assert!(!is_dead(&pidfd));
-        assert!(birth(child.id() as i32, &pidfd).unwrap() > 0);
+        let (own, other) = (std::process::id() as i32, child.id() as i32);
+        assert_eq!(birth(other, &pidfd), birth(other, open_pidfd(other).unwrap().unwrap()));
+        assert_ne!(birth(other, &pidfd), birth(own, open_pidfd(own).unwrap().unwrap()));
+        assert!(birth(other, &pidfd).unwrap() > 0);
         send_signal(&pidfd, Signal::KILL).unwrap();
         assert!(
             crate::event::wait_readable(&pidfd, crate::Deadline::after(std::time::Duration::from_secs(10))).unwrap()
