@@ -1,7 +1,7 @@
 //! Unix sockets that keep message boundaries and carry descriptors.
 
 use crate::error::{Context, OsError, OsResult};
-use crate::sys;
+use crate::{file, sys};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -160,6 +160,12 @@ impl OwnSocket {
     pub fn new(fd: OwnedFd) -> Self {
         let cookie = rustix::net::sockopt::socket_cookie(&fd).ok();
         Self { fd: std::mem::ManuallyDrop::new(fd), cookie }
+    }
+
+    /// Gives another descriptor of this socket.
+    pub fn duplicate(&self) -> OsResult<Self> {
+        let fd = file::duplicate(self)?;
+        Ok(Self { fd: std::mem::ManuallyDrop::new(fd), cookie: self.cookie })
     }
 
     /// Tells whether the descriptor still leads to this socket. The answer costs one system call.
@@ -390,6 +396,23 @@ mod tests {
         // SAFETY: the number belongs to the copy, which no other value owns.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
         assert!(is_shut_down(&strangers_peer));
+    }
+
+    #[test]
+    fn a_duplicate_leaves_the_file_that_has_its_number_now() {
+        let (one, other) = pair().unwrap();
+        let one = OwnSocket::new(one);
+        drop(one.duplicate().unwrap());
+        assert!(one.is_ours() && !is_shut_down(&other));
+        let duplicate = one.duplicate().unwrap();
+        let (stranger, strangers_peer) = pair().unwrap();
+        let number = duplicate.as_fd().as_raw_fd();
+        // SAFETY: the call replaces what the number leads to; both descriptors are open.
+        assert!(unsafe { libc::dup2(stranger.as_raw_fd(), number) } >= 0);
+        drop((duplicate, stranger));
+        assert!(one.is_ours() && !is_shut_down(&strangers_peer));
+        // SAFETY: the number belongs to the stranger's copy, which no other value owns.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 
     #[test]

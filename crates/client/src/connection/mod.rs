@@ -24,7 +24,6 @@ mod testing;
 mod watching;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -65,7 +64,7 @@ struct State {
     held_back: Deadline,
     /// Copies of descriptors. Each copy only keeps a place in the descriptor table free for a descriptor that an answer
     /// will bring.
-    room: Vec<OwnedFd>,
+    room: Vec<OwnSocket>,
     open_list: OpenList,
     progress: Progress,
     reading: bool,

@@ -1,9 +1,10 @@
 //! Reserves descriptors for an answer before its request is sent. If the process has no free descriptor, the call fails
 //! before the daemon has done anything. To reserve a place in the descriptor table, this module fills it with a copy of
-//! any descriptor. The copies are closed just before the answer is read.
+//! the socket's descriptor. The copies are closed just before the answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
-use crossdock_os::{event, file};
+use crossdock_os::event;
+use crossdock_os::socket::OwnSocket;
 
 use super::State;
 use crate::Result;
@@ -32,8 +33,8 @@ impl State {
         let all = self.awaited() + more;
         while more > 0 && self.room.len() < all {
             let copy = match &self.socket {
-                Some(socket) => file::duplicate(socket).ok(),
-                None => event::eventfd().ok(),
+                Some(socket) => socket.duplicate().ok(),
+                None => event::eventfd().ok().map(OwnSocket::new),
             };
             let Some(copy) = copy else {
                 self.fit_room();
@@ -56,7 +57,7 @@ impl State {
 
     fn refill(&mut self, all: usize) -> Option<()> {
         while self.room.len() < all {
-            self.room.push(file::duplicate(self.socket.as_ref()?).ok()?);
+            self.room.push(self.socket.as_ref()?.duplicate().ok()?);
         }
         Some(())
     }
