@@ -8,8 +8,11 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
+    println!("cargo:rerun-if-env-changed=RUSTC_LINKER");
     let variable = |name| std::env::var(name).unwrap_or_default();
+    // A linker that somebody chose may have an unwinder of its own, as zig has, which builds the releases.
     let is_native = variable("TARGET") == variable("HOST") && variable("CARGO_CFG_TARGET_ENV") == "gnu";
+    let is_native = is_native && variable("RUSTC_LINKER").is_empty();
     if !is_native || !has_unwinder() {
         return;
     }
