@@ -36,7 +36,7 @@ const HEADER: u64 = 16;
 const FRAME: usize = 8;
 /// How many bytes of disk space the journal reserves at once. `LEAST` is the space that is kept for records that cannot
 /// be refused, such as the death of a member.
-const AHEAD: u64 = 96 << 10;
+const AHEAD: u64 = 256 << 10;
 const LEAST: u64 = 64 << 10;
 /// A journal shorter than this is not compacted.
 const COMPACT_FROM: u64 = 1 << 20;
