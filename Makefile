@@ -88,7 +88,7 @@ bench-docs:
 # Shows which figures of the benchmark results A and B differ by more than the noise of both. With BASE, measures that
 # commit and this checkout in turns, which is better: both meet the same machine.
 bench-compare:
-	@$(if $(BASE),scripts/setup bench && scripts/with-rust bench/run --against $(BASE) --turns $(TURNS) $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)),bench/run --compare $(A) $(B))
+	@$(if $(BASE),scripts/setup bench && scripts/with-rust bench/run --against $(BASE) --turns $(TURNS) $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)),bench/run --compare $(A) $(B))
 
 # Installs the command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and
 # systemd units into PREFIX.

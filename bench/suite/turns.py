@@ -6,6 +6,7 @@ figure is the median of the changes of all turns, and its noise is the interquar
 """
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -26,13 +27,15 @@ def main(top, commit, turns, options):
     trees = [checkout(top, commit), top]
     for tree in trees:
         print(f"building {tree}", file=sys.stderr, flush=True)
-        bench(tree, ["--build-only", *options])
+        if bench(tree, ["--build-only", *options]) != 0:
+            sys.exit(f"bench/run --against: the benchmarks of {tree} cannot be built")
     results = [[], []]
     for turn in range(turns):
         # The order changes from turn to turn, so that neither version always comes first.
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
             print(f"turn {turn + 1} of {turns}: {trees[which]}", file=sys.stderr, flush=True)
             out = trees[which] / "build/bench/turn"
+            shutil.rmtree(out, ignore_errors=True)
             bench(trees[which], ["--no-build", *options, "--out", str(out)])
             results[which].append(compare.read(out / "results.json"))
     before, after = map(merge, results)
@@ -50,9 +53,9 @@ def checkout(top, commit):
 
 
 def bench(tree, options):
-    """Runs a version's own suite. What it could not measure is not compared."""
+    """Runs a version's own suite, and returns its exit status. What the suite could not measure is not compared."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(tree / "build/target")}
-    subprocess.run(["bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)
+    return subprocess.run(["bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def merge(results):
