@@ -1,10 +1,14 @@
 //! Deadlines: the moment at which a wait ends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::clock;
 
 /// A moment on the monotonic clock, at which a wait ends. Every waiting function of crossdock takes a deadline.
+///
+/// The moment is kept in nanoseconds of the clock, as the kernel takes it. So a wait need not read the clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Deadline(Instant);
+pub struct Deadline(u64);
 
 impl Deadline {
     /// The longest wait: a hundred years. The limit keeps sums of times from overflowing.
@@ -12,23 +16,28 @@ impl Deadline {
 
     /// The deadline that is `duration` from now. With a duration of zero a function polls once and does not wait.
     pub fn after(duration: Duration) -> Self {
-        Self(Instant::now() + duration.min(Self::FOREVER))
+        Self(clock::now_ns() + duration.min(Self::FOREVER).as_nanos() as u64)
     }
 
     /// The time until the deadline; zero when it has passed.
     pub fn left(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
+        Duration::from_nanos(self.0.saturating_sub(clock::now_ns()))
     }
 
     /// Tells whether the deadline has passed.
     pub fn passed(self) -> bool {
-        Instant::now() >= self.0
+        clock::now_ns() >= self.0
     }
 
     /// The earlier of two moments: this deadline, or `slice` from now.
     #[must_use]
     pub fn at_most(self, slice: Duration) -> Self {
         self.min(Self::after(slice))
+    }
+
+    /// The deadline as a time of the monotonic clock.
+    pub(crate) fn on_clock(self) -> Duration {
+        Duration::from_nanos(self.0)
     }
 
     /// The time until the deadline in milliseconds, for `poll` and `epoll_wait`. It is rounded up so that a wait never

@@ -102,14 +102,8 @@ fn waitv(first: (&AtomicU32, u32), second: (&AtomicU32, u32), deadline: Deadline
         reserved: 0,
     };
     let waiters = [waiter(first), waiter(second)];
-    let left = deadline.left();
-    if left.is_zero() {
-        return Err(Errno::TIMEDOUT);
-    }
     // `futex_waitv` takes a point in time as its timeout, and not a duration.
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let until = Duration::new(now.tv_sec as u64, now.tv_nsec as u32).saturating_add(left);
-    let until = timespec(until);
+    let until = timespec(deadline.on_clock());
     // SAFETY: the array and the time live through the call, and the addresses in it are live, aligned u32 words.
     let sleep = || unsafe {
         libc::syscall(

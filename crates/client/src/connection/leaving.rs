@@ -46,7 +46,7 @@ impl Taking<'_> {
 
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
-        self.0.lock().taking -= 1;
+        self.0.taking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -55,12 +55,12 @@ impl Connection {
     /// closed.
     pub(crate) fn begin_taking(&self) -> Result<Taking<'_>> {
         self.check_process()?;
-        let mut state = self.lock();
+        let state = self.lock();
         state.check_open()?;
         if state.closing > 0 {
             return Err(closed());
         }
-        state.taking += 1;
+        self.taking.fetch_add(1, Ordering::AcqRel);
         Ok(Taking(self))
     }
 
@@ -78,7 +78,7 @@ impl Connection {
         let deadline = Deadline::after(STOPPING);
         let mut taking = true;
         while taking && !deadline.passed() {
-            taking = self.lock().taking > 0;
+            taking = self.taking.load(Ordering::Acquire) > 0;
             if taking {
                 std::thread::sleep(PAUSE);
             }
@@ -103,6 +103,8 @@ impl Connection {
     }
 
     fn still_open(&self, state: &State) -> Option<StillOpen> {
+        // A call that takes an item counts the item before it ends. So this count is read first.
+        let is_taking = self.taking.load(Ordering::Acquire) > 0;
         if state.open_list.count(SegmentKind::Series) > 0 {
             return Some(StillOpen::Series);
         }
@@ -111,7 +113,7 @@ impl Connection {
             return Some(StillOpen::Items(items));
         }
         match state.open_list.count(SegmentKind::Region) {
-            0 => (state.taking > 0).then_some(StillOpen::Call),
+            0 => is_taking.then_some(StillOpen::Call),
             regions => Some(StillOpen::Regions(regions)),
         }
     }

@@ -70,8 +70,6 @@ struct State {
     reading: bool,
     /// The number of threads that wait for the reading thread.
     asleep: usize,
-    /// The number of calls that take an end of a port or a cooperative item at this moment, see [`leaving::Taking`].
-    taking: usize,
     /// The number of threads that check at this moment whether the session can leave. While this number is not 0, no
     /// call may begin to take an end of a port or a cooperative item.
     closing: usize,
@@ -107,6 +105,9 @@ pub(crate) struct Connection {
     process: fork::ProcessToken,
     /// True if the watching thread watches this connection.
     watched: AtomicBool,
+    /// The number of calls that take an end of a port or a cooperative item at this moment, see [`leaving::Taking`]. It
+    /// grows only under the lock of `state`.
+    taking: AtomicUsize,
     /// The number of cooperative items that this session holds.
     held: AtomicUsize,
     this: Weak<Self>,
@@ -129,7 +130,6 @@ impl State {
             progress: Progress::default(),
             reading: false,
             asleep: 0,
-            taking: 0,
             closing: 0,
             leaving: false,
             over: None,
@@ -165,6 +165,7 @@ impl Connection {
             changed: Condvar::new(),
             process: fork::ProcessToken::current(),
             watched: AtomicBool::new(false),
+            taking: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             this: this.clone(),
         }))

@@ -42,6 +42,11 @@ impl CooperativeItems {
         self.state().known.get(key).cloned()
     }
 
+    /// Tells whether this number stands for this rank or for any rank of this task, as the owner word of an item.
+    pub(super) fn is_own(&self, key: &str, word: u32) -> bool {
+        self.state().known.get(key).is_some_and(|known| known.own.contains(&word))
+    }
+
     pub(super) fn learn(&self, key: &str, known: MappedItem) {
         self.state().known.insert(key.to_owned(), known);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
-use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party};
 
 use super::{Item, ItemOptions, SharedItem, State, party};
 use crate::connection::Answered;
@@ -33,18 +33,18 @@ impl Item {
         self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
-        let gone = format!("item '{}' was transferred to {addressee}", self.key());
         if let State::Cooperative(memory, _) = &self.state {
             let word = self.open.session.word(&addressee)?;
-            let known = self.open.session.items().find(self.key());
-            if known.is_some_and(|k| k.own.contains(&word)) {
+            if self.open.session.items().is_own(self.key(), word) {
                 let text = format!("item '{}' belongs to this task already ({addressee})", self.key());
                 return Err(Error::new(Status::Invalid, text));
             }
             memory.hand_over(word, self.open.session.member()).map_err(|e| self.named(e))?;
-            self.state = State::Spent(gone);
+            // The text is made after the hand-over, because the next owner waits for the hand-over.
+            self.state = State::Spent(transferred(self.key(), &addressee));
             return Ok(());
         }
+        let gone = transferred(self.key(), &addressee);
         self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, gone)
     }
 
@@ -258,4 +258,9 @@ impl Item {
             }
         }
     }
+}
+
+/// Says why a value has no item any more.
+fn transferred(key: &str, to: &Party) -> String {
+    format!("item '{key}' was transferred to {to}")
 }

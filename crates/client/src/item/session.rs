@@ -75,7 +75,7 @@ impl Session {
         crate::session::check_name("item", key)?;
         let deadline = Deadline::after(timeout.unwrap_or_default());
         if let Some(known) = self.items().find(key) {
-            if let Some(item) = self.take_known(key, known, timeout)? {
+            if let Some(item) = self.take_known(key, known, timeout, deadline)? {
                 return Ok(item);
             }
         }
@@ -174,19 +174,24 @@ impl Session {
             }
         }
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
-        let left = timeout.map(|_| deadline.left());
         let key = given.key;
-        self.take_known(&key, known, left)?.ok_or_else(|| gone(&key))
+        self.take_known(&key, known, timeout, deadline)?.ok_or_else(|| gone(&key))
     }
 
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until
-    /// this member has the item. Returns `None` if the item had been destroyed before the call began.
-    pub(super) fn take_known(&self, key: &str, known: MappedItem, timeout: Option<Duration>) -> Result<Option<Item>> {
-        let mut own = known.own.clone();
+    /// this member has the item. Returns `None` if the item had been destroyed before the call began. `deadline` is when
+    /// the caller's `timeout` is over.
+    pub(super) fn take_known(
+        &self,
+        key: &str,
+        mut known: MappedItem,
+        timeout: Option<Duration>,
+        deadline: Deadline,
+    ) -> Result<Option<Item>> {
+        let mut own = std::mem::take(&mut known.own);
         for number in self.items().registered() {
             own.push(self.word(&Party::Number(number))?);
         }
-        let deadline = Deadline::after(timeout.unwrap_or_default());
         let taking = self.connection().begin_taking()?;
         let at_once = known.memory.take_at_once(&own, self.member(), self.liveness());
         let was_gone = at_once == Some(ItemWaitOutcome::Gone);

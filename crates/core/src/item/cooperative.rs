@@ -162,6 +162,11 @@ impl ItemMemory {
             // not wake this member. But the change has also changed `turn`, so the wait ends immediately.
             wait_either((header.turn(), turn), (epoch_word(alive), deaths), deadline.at_most(LOOK));
             header.end_sleep();
+            // In most cases this member can take the item now. So it looks before it reads the count of deaths, which
+            // lies elsewhere in memory.
+            if let Some(claim) = self.try_take(own, me, alive, false) {
+                return claim;
+            }
             asks_kernel = true;
         }
     }

@@ -5,6 +5,7 @@
 //! (`heap/thread_cache.rs`).
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use crossdock_layout::SegmentId;
@@ -25,6 +26,10 @@ struct Mapped {
 
 type Table = BTreeMap<usize, Mapped>;
 
+/// True once this process or its parent has mapped the heap of an item. While it is false, nobody has to look into the
+/// table for one.
+static HAS_ITEM_HEAPS: AtomicBool = AtomicBool::new(false);
+
 static BY_BASE: PerProcess<RwLock<Table>> = PerProcess::new();
 
 /// This process's table. A forked child begins with a copy of its parent's table, so that an error can name the
@@ -40,6 +45,9 @@ pub(super) fn enter(region: &Arc<Region>) {
     let mut table = table().write().unwrap_or_else(PoisonError::into_inner);
     table.retain(|_, known| known.region.strong_count() > 0);
     let item = region.is_in_item().then_some(region.file);
+    if item.is_some() {
+        HAS_ITEM_HEAPS.store(true, Ordering::Release);
+    }
     let mapped = Mapped { region: Arc::downgrade(region), deaths: region.deaths.addr().get(), item };
     table.insert(region.base() as usize, mapped);
 }
@@ -54,6 +62,9 @@ pub fn at_base(base: *const u8) -> Option<Arc<Region>> {
 /// child has from its parent does not count, because the child cannot give it up.
 #[must_use]
 pub fn is_heap_mapped(file: SegmentId) -> bool {
+    if !HAS_ITEM_HEAPS.load(Ordering::Acquire) {
+        return false;
+    }
     let table = table().read().unwrap_or_else(PoisonError::into_inner);
     let heaps: Vec<_> = table.values().filter(|mapped| mapped.item == Some(file)).cloned().collect();
     // The lock is released first, because another thread may drop a region meanwhile. Then its last reference is here.
