@@ -274,14 +274,13 @@ impl Host<'_> {
     }
 
     /// Calls `open`, which opens a file for a client. If the process has no descriptor left, gives up the spare
-    /// descriptors and calls `open` again, because the client's request is already done and in the journal.
+    /// descriptor and calls `open` again, because the client's request is already done and in the journal.
     fn with_spare<T>(&mut self, mut open: impl FnMut(&mut Self) -> OsResult<T>) -> OsResult<T> {
         open(self).or_else(|error| {
             if !error.is_out_of_room() {
                 return Err(error);
             }
             self.spare = None;
-            self.next_papers = None;
             let opened = open(self);
             self.spare = file::spare().ok();
             opened
@@ -292,8 +291,7 @@ impl Host<'_> {
     /// process closes its own copy of the descriptor even before the message arrives. Then watches the member's process;
     /// meanwhile the client reads the message.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
-        let opened = self.next_papers.take();
-        let papers = opened.map_or_else(|| self.with_spare(|host| host.roll.roll.open_papers()), Ok);
+        let papers = self.with_spare(|host| host.roll.roll.open_papers());
         let papers = papers.and_then(|papers| papers.enter(member.0));
         let Some(link) = self.links.get(&connection) else { return };
         let sent = papers.map(|papers| {

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use crossdock_layout::MemberId;
 use crossdock_os::cgroup::Cgroup;
 use crossdock_os::event::{Epoll, next_signal};
-use crossdock_os::roll::RollPapers;
 use crossdock_os::{Deadline, Mapping, OsResult, process};
 
 use crate::ServeOptions;
@@ -84,8 +83,6 @@ struct Host<'a> {
     /// The connections that this process has closed, and whose end it has not yet reported to the broker.
     hung_up: VecDeque<u64>,
     roll: Registry,
-    /// The descriptors that the next member gets, opened in advance, because a new member waits for them.
-    next_papers: Option<RollPapers>,
     /// The connection that was accepted just now, and a pidfd of its process.
     newcomer: Option<(u64, OwnedFd)>,
     looks: deaths::DeathChecks,
@@ -136,7 +133,6 @@ impl Host<'_> {
 
     fn serve(&mut self, signals: &OwnedFd) -> OsResult<i32> {
         loop {
-            self.next_papers = self.next_papers.take().or_else(|| self.roll.roll.open_papers().ok());
             let events = self.epoll.wait(self.next_wake())?;
             if events.is_empty() {
                 self.feed(Event::Tick);

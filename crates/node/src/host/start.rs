@@ -102,7 +102,6 @@ pub(super) fn start<'a>(
         files: ItemFiles::new(folder, doors, lost_doors, kept.into_iter()).map_err(text)?,
         links: HashMap::new(),
         hung_up: VecDeque::new(),
-        next_papers: None,
         newcomer: None,
         roll,
         looks: super::deaths::DeathChecks::default(),
