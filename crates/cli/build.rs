@@ -10,7 +10,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CC");
     println!("cargo:rerun-if-env-changed=RUSTC_LINKER");
     let variable = |name| std::env::var(name).unwrap_or_default();
-    // A linker that somebody chose may have an unwinder of its own, as zig has, which builds the releases.
+    // The releases are built with the linker of zig, which has its own unwinder. So a chosen linker keeps its defaults.
     let is_native = variable("TARGET") == variable("HOST") && variable("CARGO_CFG_TARGET_ENV") == "gnu";
     let is_native = is_native && variable("RUSTC_LINKER").is_empty();
     if !is_native || !has_unwinder() {

@@ -78,8 +78,11 @@ impl Roll {
 
     /// Opens the roll anew and locks the byte `number`. The lock ends with the last copy or mapping of the descriptor.
     pub fn enter(&self, number: u64) -> OsResult<OwnedFd> {
+        let Some(mut lock) = byte_lock(libc::F_RDLCK, number) else {
+            return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
+        };
         let fd = file::reopen_read_only(&self.anchor)?;
-        lock_byte(fd.as_fd(), number)?;
+        fcntl_lock(fd.as_fd(), libc::F_OFD_SETLK, &mut lock)?;
         Ok(fd)
     }
 
@@ -87,28 +90,6 @@ impl Roll {
     /// that a lock which its process sets through it ends with this process.
     pub fn reader(&self) -> OsResult<OwnedFd> {
         file::reopen_read_only(&self.anchor)
-    }
-
-    /// Opens the two descriptors that a member gets. The member may have no number yet.
-    pub fn open_papers(&self) -> OsResult<RollPapers> {
-        Ok(RollPapers { entry: self.reader()?, reader: self.reader()? })
-    }
-}
-
-/// The two descriptors of the roll that a member gets.
-#[derive(Debug)]
-pub struct RollPapers {
-    /// The descriptor for the member's lock ([`RollLock`]).
-    pub entry: OwnedFd,
-    /// The descriptor for the member's [`RollReader`].
-    pub reader: OwnedFd,
-}
-
-impl RollPapers {
-    /// Locks the byte `number` through `entry`.
-    pub fn enter(self, number: u64) -> OsResult<Self> {
-        lock_byte(self.entry.as_fd(), number)?;
-        Ok(self)
     }
 }
 
@@ -184,14 +165,6 @@ impl RollReader {
     pub fn sees_own_lock(&self) -> bool {
         is_free(self.fd.as_fd(), self.own) == Some(false)
     }
-}
-
-/// Sets a read lock on one byte of the roll.
-fn lock_byte(fd: BorrowedFd<'_>, number: u64) -> OsResult<()> {
-    let Some(mut lock) = byte_lock(libc::F_RDLCK, number) else {
-        return Err(OsError::new("F_OFD_SETLK", format!("number {number} of the roll"), Errno::INVAL));
-    };
-    fcntl_lock(fd, libc::F_OFD_SETLK, &mut lock)
 }
 
 /// Tells whether two answers through one descriptor prove a member's death: the member's byte must be free, and the

@@ -26,8 +26,7 @@ struct Mapped {
 
 type Table = BTreeMap<usize, Mapped>;
 
-/// True once this process or its parent has mapped the heap of an item. While it is false, nobody has to look into the
-/// table for one.
+/// True once this process or its parent has mapped the heap of an item. While it is false, the table has no such heap.
 static HAS_ITEM_HEAPS: AtomicBool = AtomicBool::new(false);
 
 static BY_BASE: PerProcess<RwLock<Table>> = PerProcess::new();

@@ -14,7 +14,7 @@ const BARS_MAX: usize = 16;
 const STEPS: &str =
     "{spinner:.blue} {prefix:.bold} {elapsed:>6} {bar:12.green/dim} {percent:>3} % {pos}/{len} {wide_msg}";
 
-/// What the user sees on the terminal. A call does not return before somebody reads what it writes.
+/// What the user sees on the terminal. If the terminal is stopped, each call waits until it goes on.
 pub(super) struct Screen {
     show: Show,
     begin: Instant,

@@ -112,8 +112,7 @@ impl View {
         self.queue.await_idle(FINISH);
     }
 
-    /// Waits until everything is on the screen. If nobody reads standard error, this call does not return, so the caller
-    /// must have cleaned up before.
+    /// Waits until everything is on the screen, without a time limit. The caller must have cleaned up before.
     pub fn end(&self) {
         self.queue.await_idle(Duration::MAX);
     }

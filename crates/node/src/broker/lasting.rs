@@ -393,9 +393,9 @@ impl Lasting {
         self.ghosts.insert(member, Ghost { endpoint, peer });
     }
 
-    /// Tells whether this member may have something open, or may have made something.
-    pub fn may_hold(&self, member: MemberId) -> bool {
-        self.members.get(&member).is_some_and(|known| known.may_hold)
+    /// Tells whether this member has nothing open and has made nothing, because it has asked for nothing yet.
+    pub fn holds_nothing(&self, member: MemberId) -> bool {
+        self.members.get(&member).is_some_and(|known| !known.may_hold)
     }
 
     /// Counts the members that connected through this endpoint and are not proved dead.

@@ -105,7 +105,7 @@ impl Broker {
     /// nothing open.
     pub(super) fn goes_away(&mut self, member: MemberId) {
         self.forget_listed_items(member);
-        if !self.lasting.may_hold(member) {
+        if self.lasting.holds_nothing(member) {
             return;
         }
         self.listed.remove(&member);

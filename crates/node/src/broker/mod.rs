@@ -389,7 +389,7 @@ impl Broker {
         if let Some(outcome) = outcome.filter(|o| !self.forgotten(asker, &request, *o)) {
             return self.repeat(asker, &request, outcome, descriptors);
         }
-        if request.may_give() && !self.lasting.may_hold(member) {
+        if request.may_give() && self.lasting.holds_nothing(member) {
             // The record is in the journal before the member gets an answer. So a later broker knows which members may
             // hold something.
             if !self.journal_works(asker) {

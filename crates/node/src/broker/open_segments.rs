@@ -113,7 +113,7 @@ impl OpenSegments {
             assert!(!of.is_empty(), "{segment} is open in no member");
             for (member, open) in of {
                 assert!(lasting.members.contains_key(member), "{member} is gone and has {segment} open");
-                assert!(lasting.may_hold(*member), "{member} has {segment} open and never asked for anything");
+                assert!(!lasting.holds_nothing(*member), "{member} has {segment} open and never asked for anything");
                 assert!(open.count > 0, "{member} has {segment} open no time");
             }
         }

@@ -291,22 +291,18 @@ impl Host<'_> {
     /// process closes its own copy of the descriptor even before the message arrives. Then watches the member's process;
     /// meanwhile the client reads the message.
     fn send_papers(&mut self, connection: u64, message: &[u8], member: MemberId) {
-        let papers = self.with_spare(|host| host.roll.roll.open_papers());
-        let papers = papers.and_then(|papers| papers.enter(member.0));
+        let papers = self.with_spare(|host| Ok((host.roll.roll.enter(member.0)?, host.roll.roll.reader()?)));
         let Some(link) = self.links.get(&connection) else { return };
-        let sent = papers.map(|papers| {
-            socket::send(&link.socket, message, &[self.table.as_fd(), papers.entry.as_fd(), papers.reader.as_fd()])
+        let sent = papers.map(|(entry, reader)| {
+            socket::send(&link.socket, message, &[self.table.as_fd(), entry.as_fd(), reader.as_fd()])
         });
         self.watch(member, connection);
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(error) => return self.send_failure(connection, message, &error.to_string()),
-        };
         match sent {
-            Err(error) if error.is_too_many_in_flight() => {
+            Err(error) => self.send_failure(connection, message, &error.to_string()),
+            Ok(Err(error)) if error.is_too_many_in_flight() => {
                 self.send_failure(connection, message, "too many descriptors are on their way to programs; try again");
             }
-            sent => self.sent(connection, sent),
+            Ok(sent) => self.sent(connection, sent),
         }
     }
 
