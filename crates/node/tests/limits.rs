@@ -264,7 +264,7 @@ fn what_a_new_daemon_has_no_descriptor_for_is_given_back_later() {
     daemon.kill_node();
     daemon.keeper.wait().unwrap();
     daemon.keeper = spawn(&daemon.socket(), &[]);
-    daemon.wait_until_up();
+    drop(daemon.newcomer());
     // The daemon has one free descriptor, and the helper's new connection takes it. So the daemon has no descriptor
     // left for the region that the helper offers.
     let former = starve(daemon.broker(), 1);

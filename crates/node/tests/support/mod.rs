@@ -15,7 +15,7 @@ use crossdock_layout::wire::{Answer, FINGERPRINT, MAX_MESSAGE, OpenMode, PROTOCO
 use crossdock_layout::{LAYOUT_VERSION, MemberId, Rights};
 use crossdock_os::socket::{self, Received};
 pub use crossdock_os::testing::until;
-use crossdock_os::{Deadline, event};
+use crossdock_os::{Deadline, event, process};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// A running daemon. `stop` ends it, and checks that it leaves nothing behind.
@@ -62,7 +62,8 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
-    /// Connects a new session as soon as a new daemon serves. The broker of a killed keeper may still listen for a moment.
+    /// Connects a new session as soon as a broker serves. A new keeper listens before its broker serves, and the broker of
+    /// a killed keeper may still listen for a moment.
     pub fn newcomer(&self) -> Session {
         let mut found = None;
         until("the new daemon serves", || {
@@ -87,11 +88,14 @@ impl Daemon {
     }
 
     /// Kills the broker and the keeper, so that the daemon is gone with everything that it has in memory. The keeper is
-    /// killed first, because it would start another broker.
+    /// killed first, because it would start another broker. When this returns, both are dead, so no connection reaches
+    /// them.
     pub fn kill_node(&self) {
-        let broker = self.broker();
-        kill(self.keeper.id(), "KILL");
-        kill(broker, "KILL");
+        let killed = [self.keeper.id(), self.broker()].map(|pid| (pid, process::open_pidfd(pid as i32).unwrap()));
+        for (pid, pidfd) in killed {
+            kill(pid, "KILL");
+            until("the killed process is dead", || pidfd.as_ref().is_none_or(process::is_dead));
+        }
     }
 
     /// Ends the daemon, and checks that it has left nothing behind.
