@@ -11,9 +11,9 @@ use crossdock_layout::wire::{ItemGiven, Party};
 use crate::segment::SegmentOpening;
 
 /// A cooperative item, mapped as long as the session lives or until the item is destroyed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct MappedItem {
-    pub memory: Arc<ItemMemory>,
+    pub memory: ItemMemory,
     pub given: ItemGiven,
     /// If the item's owner word is one of these numbers, the item belongs to this rank or to any rank of this task.
     pub own: PartyNumbers,
@@ -26,7 +26,7 @@ pub(crate) struct CooperativeItems(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    known: BTreeMap<String, MappedItem>,
+    known: BTreeMap<String, Arc<MappedItem>>,
     words: BTreeMap<Party, u32>,
     /// The numbers that this session has registered. Other tasks can transfer items to these numbers, for example to
     /// `#7`.
@@ -38,24 +38,22 @@ impl CooperativeItems {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn find(&self, key: &str) -> Option<MappedItem> {
+    pub(super) fn find(&self, key: &str) -> Option<Arc<MappedItem>> {
         self.state().known.get(key).cloned()
     }
 
-    /// Tells whether this number stands for this rank or for any rank of this task, as the owner word of an item.
-    pub(super) fn is_own(&self, key: &str, word: u32) -> bool {
-        self.state().known.get(key).is_some_and(|known| known.own.contains(&word))
-    }
-
-    pub(super) fn learn(&self, key: &str, known: MappedItem) {
-        self.state().known.insert(key.to_owned(), known);
+    pub(super) fn learn(&self, known: &Arc<MappedItem>) {
+        // The former memory of this key is unmapped after the lock was given up, because that tells the daemon.
+        let former = self.state().known.insert(known.given.key.clone(), known.clone());
+        drop(former);
     }
 
     /// Forgets an item that was destroyed, so that its memory can be unmapped.
     pub(super) fn forget(&self, key: &str, item: SegmentId) {
         let mut state = self.state();
         if state.known.get(key).is_some_and(|k| k.given.item == item) {
-            state.known.remove(key);
+            let former = state.known.remove(key);
+            drop((state, former));
         }
     }
 

@@ -33,15 +33,15 @@ impl Item {
         self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
-        if let State::Cooperative(memory, _) = &self.state {
+        if let State::Cooperative(mapped, _) = &self.state {
             let word = self.open.session.word(&addressee)?;
-            if self.open.session.items().is_own(self.key(), word) {
+            if mapped.own.contains(&word) {
                 let text = format!("item '{}' belongs to this task already ({addressee})", self.key());
                 return Err(Error::new(Status::Invalid, text));
             }
-            memory.hand_over(word, self.open.session.member()).map_err(|e| self.named(e))?;
+            mapped.memory.hand_over(word, self.open.session.member()).map_err(|e| self.named(e))?;
             // The text is made after the hand-over, because the next owner waits for the hand-over.
-            self.state = State::Spent(transferred(self.key(), &addressee));
+            self.spend(transferred(self.key(), &addressee));
             return Ok(());
         }
         let gone = transferred(self.key(), &addressee);
@@ -67,9 +67,9 @@ impl Item {
         self.open.close_region()?;
         let gone = format!("item '{}' was destroyed", self.key());
         let request = ItemRequest::Destroy { item: self.id() };
-        if let State::Cooperative(memory, _) = &self.state {
-            memory.end(self.open.session.member()).map_err(|e| self.named(e))?;
-            self.state = State::Spent(gone);
+        if let State::Cooperative(mapped, _) = &self.state {
+            mapped.memory.end(self.open.session.member()).map_err(|e| self.named(e))?;
+            self.spend(gone);
             self.open.session.items().forget(self.key(), self.id());
             return self.open.session.ask_item(request, None).map(drop);
         }
@@ -85,7 +85,7 @@ impl Item {
     /// Unmaps the memory and then sends the request. If the daemon refuses the request, opens the item again.
     fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
         let opening = self.opening();
-        self.state = State::Spent(gone);
+        self.spend(gone);
         self.open.session.ask_item(request, None).map(drop).inspect_err(|_| drop(self.open_again(opening)))
     }
 
@@ -151,8 +151,8 @@ impl Item {
         self.check_process()?;
         self.memory()?;
         self.open.session.ask_item(ItemRequest::Policy { item: self.id(), on_death }, None)?;
-        if let State::Cooperative(memory, _) = &self.state {
-            memory.set_on_death(on_death);
+        if let State::Cooperative(mapped, _) = &self.state {
+            mapped.memory.set_on_death(on_death);
         }
         self.open.given.on_death = on_death;
         Ok(())
@@ -185,7 +185,7 @@ impl Item {
         let opening = self.opening();
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
         // data would cause a SIGBUS.
-        self.state = State::Spent(format!("item '{}' is being resized", self.key()));
+        self.spend(format!("item '{}' is being resized", self.key()));
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))?;
@@ -247,7 +247,7 @@ impl Item {
             return Err(Error::new(Status::Invalid, text));
         }
         let opening = self.opening();
-        self.state = State::Spent(format!("item '{}' is shared", self.key()));
+        self.spend(format!("item '{}' is shared", self.key()));
         let shared = self.open.session.ask_item(ItemRequest::Share { item: self.id() }, Some(Duration::ZERO));
         match shared.and_then(|answer| self.open.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),

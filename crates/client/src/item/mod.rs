@@ -28,7 +28,8 @@ pub use shared::{ItemView, SharedItem};
 
 pub(crate) use cooperative::CooperativeItems;
 
-use crate::connection::Connection;
+use cooperative::MappedItem;
+
 use crate::{Error, Mode, Region, Result, Session};
 
 /// An item that this task owns and has open. When this value is dropped, the item is closed. The item still belongs to
@@ -43,39 +44,18 @@ pub struct Item {
 enum State {
     /// Only this process has the item mapped.
     Own(ItemMemory),
-    /// The item is cooperative, so each task that has ever opened it keeps it mapped. This member is the item's holder.
-    Cooperative(Arc<ItemMemory>, HeldItem),
+    /// The item is cooperative, so each task that has ever opened it keeps it mapped. This member is the item's holder,
+    /// and the session counts the item as held.
+    Cooperative(Arc<MappedItem>, HolderToken),
     /// The value has no item any more. The text says why, for example which task got the item.
     Spent(String),
-}
-
-/// Shows that this member holds a cooperative item. As long as this value exists, the session does not leave. If it
-/// left, the other members would believe that the holder is gone, and one of them would take the item.
-#[derive(Debug)]
-struct HeldItem {
-    token: HolderToken,
-    connection: Arc<Connection>,
-}
-
-impl HeldItem {
-    fn new(session: &Session, token: HolderToken) -> Self {
-        let connection = session.connection().clone();
-        connection.holds_item();
-        Self { token, connection }
-    }
-}
-
-impl Drop for HeldItem {
-    fn drop(&mut self) {
-        self.connection.holds_item_no_more();
-    }
 }
 
 impl State {
     fn memory(&self) -> Result<&ItemMemory> {
         match self {
             Self::Own(memory) => Ok(memory),
-            Self::Cooperative(memory, _) => Ok(memory),
+            Self::Cooperative(mapped, _) => Ok(&mapped.memory),
             Self::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
         }
     }
@@ -121,7 +101,7 @@ impl Item {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.state {
             State::Own(memory) => memory.bytes_mut(),
-            State::Cooperative(memory, held) => memory.bytes_held(&mut held.token),
+            State::Cooperative(mapped, held) => mapped.memory.bytes_held(held),
             State::Spent(_) => &mut [],
         }
     }
@@ -146,7 +126,7 @@ impl Item {
         let named = |error: Error| open.named(error);
         match &mut self.state {
             State::Own(memory) => memory.describe(contents).map_err(named),
-            State::Cooperative(memory, _) => memory.describe_held(contents).map_err(named),
+            State::Cooperative(mapped, _) => mapped.memory.describe_held(contents).map_err(named),
             State::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
         }
     }
@@ -190,26 +170,45 @@ impl Item {
         self.state.memory()
     }
 
-    /// Makes the value for an item that the daemon gave.
-    fn new(session: &Session, given: ItemGiven, state: State) -> Self {
-        Self { open: OpenItem::new(session, given), state }
+    /// Makes the value for a verified item that the daemon gave.
+    fn owned(session: &Session, given: ItemGiven, memory: ItemMemory) -> Self {
+        Self { open: OpenItem::new(session, given), state: State::Own(memory) }
+    }
+
+    /// Makes the value for a cooperative item that this member holds from now on. As long as the value has the item, the
+    /// session does not leave. If it left, the other members would believe that the holder is gone, and one of them
+    /// would take the item. The caller must have a [`crate::connection::Taking`].
+    fn held(open: OpenItem, mapped: Arc<MappedItem>, token: HolderToken) -> Self {
+        open.session.connection().holds_item();
+        Self { open, state: State::Cooperative(mapped, token) }
+    }
+
+    /// Takes the item away from this value. `why` says in words why the value has no item any more.
+    fn spend(&mut self, why: String) {
+        if let State::Cooperative(..) = std::mem::replace(&mut self.state, State::Spent(why)) {
+            self.open.session.connection().holds_item_no_more();
+        }
     }
 }
 
 impl Drop for Item {
     fn drop(&mut self) {
         self.open.drop_region();
-        match std::mem::replace(&mut self.state, State::Spent(String::new())) {
-            State::Own(memory) => {
-                drop(memory);
+        match &self.state {
+            State::Own(_) => {
+                // The memory is unmapped before the daemon hears that the item is closed.
+                self.spend(String::new());
                 self.open.session.connection().release_item(self.id());
             }
-            // Only the process that made the session holds the item; a forked child does not. So only that process
-            // gives the item up.
-            State::Cooperative(memory, _) if self.open.session.connection().check_process().is_ok() => {
-                let _ = memory.let_go(self.open.session.member());
+            State::Cooperative(mapped, _) => {
+                // Only the process that made the session holds the item; a forked child does not. So only that process
+                // gives the item up.
+                if self.check_process().is_ok() {
+                    let _ = mapped.memory.let_go(self.open.session.member());
+                }
+                self.spend(String::new());
             }
-            _ => {}
+            State::Spent(_) => {}
         }
     }
 }

@@ -1,16 +1,17 @@
 //! The session's calls for items: make, find, open, read, remove and register.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome, PartyNumbers};
+use crossdock_core::item::{Backing, ItemMemory, ItemWaitOutcome};
 use crossdock_core::region::{self, MappedRegionParts};
 use crossdock_layout::wire::{Answer, ItemGiven, ItemLevel, ItemRequest, KEYS_PER_MESSAGE, Party, Request};
 use crossdock_layout::{MemberId, Status};
 use crossdock_os::{Deadline, Mapping};
 
 use super::cooperative::MappedItem;
-use super::{Contents, HeldItem, Item, ItemInfo, ItemOptions, ItemView, State};
+use super::{Contents, Item, ItemInfo, ItemOptions, ItemView, OpenItem};
 use crate::connection::Answered;
 use crate::host::SessionHost;
 use crate::segment::SegmentOpening;
@@ -156,21 +157,20 @@ impl Session {
                 connection.release_item(given.item);
                 error.about(SegmentKind::Item, &given.key)
             })?;
-            return Ok(Item::new(self, given, State::Own(memory)));
+            return Ok(Item::owned(self, given, memory));
         }
         let opening = SegmentOpening::new(self.connection().clone(), given.file);
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Cooperative).map_err(|error| {
             self.connection().unmake(&given);
             error.about(SegmentKind::Item, &given.key)
         })?;
-        let own: PartyNumbers = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
-        let known = MappedItem { memory: Arc::new(memory), given: given.clone(), own, _opening: opening };
-        self.items().learn(&given.key, known.clone());
+        let own = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
+        let known = Arc::new(MappedItem { memory, given: given.clone(), own, _opening: opening });
+        self.items().learn(&known);
         if given.created {
             let _taking = self.connection().begin_taking().inspect_err(|_| self.connection().unmake(&given))?;
-            if let Some(held) = known.memory.created_by(self.member()) {
-                let held = HeldItem::new(self, held);
-                return Ok(Item::new(self, given, State::Cooperative(known.memory, held)));
+            if let Some(token) = known.memory.created_by(self.member()) {
+                return Ok(Item::held(OpenItem::new(self, given), known, token));
             }
         }
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
@@ -184,13 +184,15 @@ impl Session {
     pub(super) fn take_known(
         &self,
         key: &str,
-        mut known: MappedItem,
+        known: Arc<MappedItem>,
         timeout: Option<Duration>,
         deadline: Deadline,
     ) -> Result<Option<Item>> {
-        let mut own = std::mem::take(&mut known.own);
+        // The value is prepared before the wait. After the wait the time counts: the item has been handed over.
+        let open = OpenItem::new(self, known.given.clone());
+        let mut own = Cow::from(&known.own);
         for number in self.items().registered() {
-            own.push(self.word(&Party::Number(number))?);
+            own.to_mut().push(self.word(&Party::Number(number))?);
         }
         let taking = self.connection().begin_taking()?;
         let at_once = known.memory.take_at_once(&own, self.member(), self.liveness());
@@ -205,11 +207,9 @@ impl Session {
                 taking.check()?;
             },
         };
+        drop(own);
         match outcome {
-            ItemWaitOutcome::Taken(held) => {
-                let held = HeldItem::new(self, held);
-                Ok(Some(Item::new(self, known.given, State::Cooperative(known.memory, held))))
-            }
+            ItemWaitOutcome::Taken(token) => Ok(Some(Item::held(open, known, token))),
             ItemWaitOutcome::Gone => {
                 drop(taking);
                 self.items().forget(key, known.given.item);

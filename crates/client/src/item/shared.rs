@@ -7,7 +7,7 @@ use crossdock_layout::wire::{Answer, ItemGiven, ItemRequest};
 use crossdock_layout::{SegmentId, Status};
 
 use super::session::{milliseconds, taken};
-use super::{Contents, Item, OpenItem, State};
+use super::{Contents, Item, OpenItem};
 use crate::connection::Answered;
 use crate::segment::SegmentOpening;
 use crate::{Error, Region, Result, SegmentKind, Session};
@@ -161,7 +161,7 @@ impl SharedItem {
         let (given, descriptor) = taken(answer)?;
         let memory = ItemMemory::open(&descriptor, given.size, Backing::Own)
             .map_err(|e| e.about(SegmentKind::Item, &self.key))?;
-        Ok(Item::new(&self.session, given, State::Own(memory)))
+        Ok(Item::owned(&self.session, given, memory))
     }
 }
 
