@@ -170,7 +170,7 @@ impl Item {
         self.state.memory()
     }
 
-    /// Makes the value for a verified item that the daemon gave.
+    /// Makes the value for an item that the daemon gave and that is not cooperative.
     fn owned(session: &Session, given: ItemGiven, memory: ItemMemory) -> Self {
         Self { open: OpenItem::new(session, given), state: State::Own(memory) }
     }
