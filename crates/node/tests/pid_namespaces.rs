@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -117,7 +116,7 @@ fn a_daemon_in_a_namespace_of_its_own_notices_the_deaths_of_members_that_it_does
     let mut program = Command::new("unshare");
     program.args(IN_NAMESPACE).arg(env!("CARGO_BIN_EXE_crossdock-node"));
     program.arg("--socket").arg(folder.path().join("endpoint.sock"));
-    let keeper = program.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let keeper = program.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut daemon = Daemon { folder, keeper };
     let session = daemon.newcomer();
     let helper = Helper::start(&daemon, false);

@@ -43,17 +43,14 @@ impl CooperativeItems {
     }
 
     pub(super) fn learn(&self, known: &Arc<MappedItem>) {
-        // The former memory of this key is unmapped after the lock was given up, because that tells the daemon.
-        let former = self.state().known.insert(known.given.key.clone(), known.clone());
-        drop(former);
+        self.state().known.insert(known.given.key.clone(), known.clone());
     }
 
     /// Forgets an item that was destroyed, so that its memory can be unmapped.
     pub(super) fn forget(&self, key: &str, item: SegmentId) {
         let mut state = self.state();
         if state.known.get(key).is_some_and(|k| k.given.item == item) {
-            let former = state.known.remove(key);
-            drop((state, former));
+            state.known.remove(key);
         }
     }
 

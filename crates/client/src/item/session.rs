@@ -188,7 +188,7 @@ impl Session {
         timeout: Option<Duration>,
         deadline: Deadline,
     ) -> Result<Option<Item>> {
-        // The value is prepared before the wait. After the wait the time counts: the item has been handed over.
+        // The value is prepared before the wait, because the time after the wait is a part of the hand-over.
         let open = OpenItem::new(self, known.given.clone());
         let mut own = Cow::from(&known.own);
         for number in self.items().registered() {

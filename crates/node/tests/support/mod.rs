@@ -91,11 +91,12 @@ impl Daemon {
     /// killed first, because it would start another broker. When this returns, both are dead, so no connection reaches
     /// them.
     pub fn kill_node(&self) {
-        let killed = [self.keeper.id(), self.broker()].map(|pid| (pid, process::open_pidfd(pid as i32).unwrap()));
-        for (pid, pidfd) in killed {
+        let both = [self.keeper.id(), self.broker()];
+        let pidfds = both.map(|pid| process::open_pidfd(pid as i32).unwrap());
+        for pid in both {
             kill(pid, "KILL");
-            until("the killed process is dead", || pidfd.as_ref().is_none_or(process::is_dead));
         }
+        until("keeper and broker are dead", || pidfds.iter().flatten().all(process::is_dead));
     }
 
     /// Ends the daemon, and checks that it has left nothing behind.
