@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crossdock_client::{ConnectOptions, End, Mode, PortOptions, Region, Session};
+use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, OpenMode, Request};
 use support::{Daemon, Raw, children, kill, open, spawn, until};
@@ -24,8 +24,13 @@ fn helper(part: &str, daemon: &Daemon) -> Child {
 }
 
 fn session_of_helper() -> Option<Session> {
+    session_of_helper_as(None)
+}
+
+fn session_of_helper_as(task: Option<&str>) -> Option<Session> {
     let socket = std::env::var_os("CROSSDOCK_TEST_SOCKET")?;
-    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), ..Default::default() }).unwrap())
+    let task = task.map(str::to_owned);
+    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), task, ..Default::default() }).unwrap())
 }
 
 fn kill_keeper(daemon: &mut Daemon) {
@@ -300,6 +305,25 @@ fn helper_runs_out_of_descriptors() {
     }
     drop(taken);
     assert_eq!(session.list().unwrap().members.len(), 1);
+    let own = |key: &str, level| {
+        session.create_item(key, &ItemOptions { level, ..ItemOptions::bytes(1000) }).unwrap().transfer("b").unwrap();
+    };
+    own("first", ItemLevel::Verified);
+    own("second", ItemLevel::Verified);
+    own("third", ItemLevel::Cooperative);
+    let b = session_of_helper_as(Some("b")).unwrap();
+    // This call reserves a place for the descriptors of items.
+    drop(b.access_item("first", None).unwrap());
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    for key in ["first", "second", "second", "third"] {
+        let opened = b.access_item(key, None).map(drop);
+        assert!(opened.is_ok(), "{key}: {opened:?}");
+    }
+    drop(taken);
+    b.close().unwrap();
     session.region("third", Mode::CreateOnly, 1 << 20, None).map(drop).unwrap();
     drop(region);
     session.close().unwrap();

@@ -388,8 +388,28 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
 /// something is missing: a kernel before Linux 6.5 does not count the pages of a range, and a file with memory behind its
 /// end is not certainly whole.
 pub fn is_certainly_whole(file: impl AsFd, size: u64) -> OsResult<bool> {
+    Ok(has_its_memory(&file, size, sizes(&file)?))
+}
+
+/// Gives a file in memory this size, and memory for each of its pages. The bytes of added pages are zero. To look is
+/// faster than to change, and few files need a change.
+pub fn make_whole(file: impl AsFd, size: u64) -> OsResult<()> {
+    let (length, mut taken) = sizes(&file)?;
+    if has_its_memory(&file, size, (length, taken)) {
+        return Ok(());
+    }
+    if length != size || taken >= size {
+        // Memory behind the end of the file could hide holes. The call drops it, even if the size stays the same.
+        set_size(&file, size)?;
+        taken = sizes(&file)?.1;
+    }
+    if taken < size { crate::memfd::reserve(&file, 0, size) } else { Ok(()) }
+}
+
+/// Tells whether a file of these [`sizes`] certainly has this size and memory for each of its pages.
+fn has_its_memory(file: impl AsFd, size: u64, sizes: (u64, u64)) -> bool {
     // Memory behind the end of the file counts as taken, too, and could hide holes.
-    Ok(sizes(&file)? == (size, size) && pages_from(&file, size) == Some(0))
+    sizes == (size, size) && pages_from(file, size) == Some(0)
 }
 
 /// Counts the pages of memory that the kernel has for a file from this offset on, those in the swap space included.
@@ -486,6 +506,36 @@ mod tests {
         assert!(!whole(&file), "there is a hole, and memory behind the end");
         set_size(&file, SIZE - 1).unwrap();
         assert!(!whole(&file), "the file was cut");
+    }
+
+    #[test]
+    fn a_file_whose_size_was_changed_or_that_has_a_hole_is_made_whole() {
+        use rustix::fs::{FallocateFlags, fallocate};
+        const SIZE: u64 = 4 * 4096;
+        let file = crate::tmpfs::Folder::shared_memory().unwrap().create("test", SIZE).unwrap();
+        let punch = || fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096).unwrap();
+        let harms: [(&str, &dyn Fn()); 5] = [
+            ("its memory was never taken", &|| ()),
+            ("it was cut", &|| set_size(&file, SIZE - 4096).unwrap()),
+            ("it was made longer", &|| set_size(&file, SIZE + 4096).unwrap()),
+            ("it has a hole", &punch),
+            ("memory behind its end hides a hole", &|| {
+                punch();
+                fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE, 4096).unwrap();
+            }),
+        ];
+        for (number, (harm, does)) in harms.into_iter().enumerate() {
+            does();
+            make_whole(&file, SIZE).unwrap();
+            assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE), "{harm}");
+            assert_ne!(pages_from(&file, SIZE), Some(1), "{harm}");
+            let mut bytes = vec![7; SIZE as usize];
+            read_all_at(&file, &mut bytes, 0).unwrap();
+            let former = u8::try_from(number).unwrap();
+            assert_eq!(bytes[0], former, "{harm}");
+            assert!(bytes.iter().all(|byte| *byte == former || *byte == 0), "{harm}");
+            write_all_at(&file, &[former + 1; SIZE as usize], 0).unwrap();
+        }
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(super) struct Pending {
     opening: Option<u64>,
     /// The number of places to reserve in the descriptor table, for the descriptors that the answer may bring.
     wants: usize,
+    /// True if the descriptors of the first answer were lost, and the request was sent again.
+    asked_again: bool,
 }
 
 impl Pending {
@@ -68,6 +70,12 @@ impl Pending {
     /// The number of descriptors that this request still expects.
     pub(super) fn room(&self) -> usize {
         if self.answer.is_none() { self.wants } else { 0 }
+    }
+
+    /// Tells whether the daemon gives the same answer once more if this process cannot keep the descriptors of the first
+    /// one: it does so if a task asks for an item of its own, which no other task can get meanwhile.
+    pub(super) fn may_ask_again(&self) -> bool {
+        !self.asked_again && matches!(self.request, Request::Item(ItemRequest::Access { read: false, .. }))
     }
 
     /// Tells whether this request makes an object that stays until it is removed.
@@ -156,6 +164,7 @@ impl Connection {
             lasts: false,
             opening,
             wants,
+            asked_again: false,
         };
         state.pending.insert(number, pending);
         Ok(number)
@@ -248,8 +257,7 @@ impl Connection {
         if !event::wait_readable_or_pause(socket, slice) {
             return;
         }
-        // Gives up the reserved places in the descriptor table, because the descriptors of this message need them now.
-        self.lock().room.clear();
+        self.lock().make_way();
         let received = socket::receive(socket, &mut buffer);
         let mut state = self.lock();
         match received {
@@ -336,6 +344,7 @@ impl State {
             lasts,
             opening: None,
             wants: 0,
+            asked_again: false,
         };
         self.given_up.insert(number, pending);
         self.tell_as(number, request);
@@ -434,11 +443,34 @@ impl State {
         let Some(pending) = self.pending.get_mut(number).filter(|pending| pending.answer.is_none()) else {
             return self.handle_late(number, answer);
         };
+        if pending.may_ask_again() && self.ask_again(number, answer) {
+            return;
+        }
+        let Some(pending) = self.pending.get_mut(number) else { return };
         let error = no_descriptor();
         let failed = Answer::Failed { status: error.status, text: error.to_string() };
         pending.answer = Some((failed, Vec::new()));
         let request = pending.request.clone();
         self.return_opened(number, Some(&request), answer);
+    }
+
+    /// Sends a request again, because the descriptors of its answer were lost while a place was reserved for them. The
+    /// place is given up before the next answer is read. Returns `false` if the request cannot be sent now.
+    fn ask_again(&mut self, number: u64, answer: &Answer) -> bool {
+        let Some(pending) = self.pending.get_mut(number) else { return false };
+        (pending.asked_again, pending.sent_on) = (true, 0);
+        self.send_unsent();
+        let is_sent = self.pending.get(number).is_some_and(|pending| pending.sent_on == self.generation);
+        if self.socket.is_some() && !is_sent {
+            return false;
+        }
+        // The daemon counts each answer that gives a segment. If the connection was lost, it counts anew.
+        if let Answer::Item(given) = answer
+            && !is_owned(given)
+        {
+            self.tell(Request::Detach { segment: given.file, count: 1 });
+        }
+        true
     }
 
     /// Handles an answer that came after the asking thread had given up: tells the daemon to close or remove what the
@@ -554,6 +586,7 @@ mod tests {
             lasts: false,
             opening: None,
             wants: 1,
+            asked_again: false,
         };
         let numbers_after = |given_up: &[(u64, Request)]| {
             let mut state = connected_again();
@@ -598,6 +631,7 @@ mod tests {
                 lasts: false,
                 opening: None,
                 wants: 0,
+                asked_again: false,
             };
             state.pending.insert(number, pending);
             connection.hand_out(&mut state, number, Answer::Done { value: 70 + number }, Vec::new());
@@ -622,6 +656,7 @@ mod tests {
             lasts: false,
             opening,
             wants: 0,
+            asked_again: false,
         };
         let mut state = connection.lock();
         state.open_list.take(Some(6), &given(item), None);
@@ -651,6 +686,63 @@ mod tests {
             creator: 0,
             key: "x".into(),
         })
+    }
+
+    /// Sends a request for an item of this task, and loses the descriptors of its answer `times` times. Gives what the
+    /// daemon has got since the first answer, and whether the request has failed.
+    fn after_lost_descriptors(read: bool, answer: &Answer, times: usize) -> (Vec<Request>, bool) {
+        let (connection, daemon) = testing::connect();
+        let access = ItemRequest::Access { wait_ms: 60_000, read, keys: vec!["x".into()] };
+        let number = connection.begin(Request::Item(access), Vec::new(), None).unwrap();
+        let mut state = connection.lock();
+        state.send_unsent();
+        assert_eq!(testing::requests(&daemon).len(), 1);
+        for _ in 0..times {
+            state.hand_out_without_descriptors(number, answer);
+        }
+        let is_answered = state.pending.get(number).unwrap().is_answered();
+        (testing::requests(&daemon), is_answered)
+    }
+
+    #[test]
+    fn a_request_for_an_own_item_is_sent_once_more_if_its_descriptor_found_no_place() {
+        let access = |read| Request::Item(ItemRequest::Access { wait_ms: 60_000, read, keys: vec!["x".into()] });
+        let owned = given(SegmentId(5));
+        let released = Request::Item(ItemRequest::Release { item: SegmentId(5) });
+        assert_eq!(after_lost_descriptors(false, &owned, 1), (vec![access(false)], false));
+        assert_eq!(after_lost_descriptors(false, &owned, 2), (vec![access(false), released], true));
+        let Answer::Item(given) = owned else { unreachable!() };
+        let detached = Request::Detach { segment: given.file, count: 1 };
+        // The daemon counts a cooperative item once for each answer.
+        let cooperative = Answer::Item(ItemGiven { level: ItemLevel::Cooperative, ..given.clone() });
+        let again = vec![access(false), detached.clone()];
+        assert_eq!(after_lost_descriptors(false, &cooperative, 1), (again.clone(), false));
+        let failed = [again, vec![detached.clone()]].concat();
+        assert_eq!(after_lost_descriptors(false, &cooperative, 2), (failed, true));
+        let shared = Answer::Item(ItemGiven { writable: false, ..given });
+        assert_eq!(after_lost_descriptors(true, &shared, 1), (vec![detached], true), "a reader's place is given up");
+    }
+
+    #[test]
+    fn a_place_stays_reserved_while_an_answer_is_read_that_can_be_asked_for_again() {
+        let (connection, _daemon) = testing::connect();
+        let access = |read| Request::Item(ItemRequest::Access { wait_ms: 0, read, keys: vec!["x".into()] });
+        let reserved = |state: &mut State| {
+            state.make_way();
+            state.room.len()
+        };
+        let own = connection.begin(access(false), Vec::new(), None).unwrap();
+        assert_eq!(reserved(&mut connection.lock()), 1);
+        let reads = connection.begin(access(true), Vec::new(), None).unwrap();
+        assert_eq!(connection.lock().room.len(), 2);
+        assert_eq!(reserved(&mut connection.lock()), 0, "the answer for the reader may come next");
+        let mut state = connection.lock();
+        state.pending.remove(reads);
+        state.fit_room();
+        assert_eq!(reserved(&mut state), 1);
+        state.pending.remove(own);
+        state.fit_room();
+        assert_eq!(state.room.len(), 1, "for the next item");
     }
 
     #[test]

@@ -164,6 +164,9 @@ impl Connection {
         }
         state.socket = Some(socket.clone());
         state.generation += 1;
+        // The program may have closed the descriptors that keep places reserved.
+        state.room.retain(OwnSocket::is_ours);
+        state.fit_room();
         // The answers to the given-up requests were lost with the former connection. Only the requests that must be
         // sent again are kept.
         state.given_up.retain(|pending| pending.lasts);

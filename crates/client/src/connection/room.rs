@@ -1,12 +1,17 @@
 //! Reserves descriptors for an answer before its request is sent. If the process has no free descriptor, the call fails
 //! before the daemon has done anything. To reserve a place in the descriptor table, this module fills it with a copy of
 //! the socket's descriptor. The copies are closed just before the answer is read.
+//!
+//! If the daemon can give an answer twice, its place stays reserved while the answer is read, and for later requests.
+//! This saves three system calls for each hand-over of an item. If the descriptor found no other place, the request is
+//! sent again, and the place is given up before the second answer is read.
 
 use crossdock_layout::wire::{ItemRequest, Request};
 use crossdock_os::event;
 use crossdock_os::socket::OwnSocket;
 
 use super::State;
+use super::asking::Pending;
 use crate::Result;
 use crate::handshake::no_descriptor;
 
@@ -45,11 +50,19 @@ impl State {
         Ok(())
     }
 
+    /// Gives up the reserved places, because the descriptors of the message that is read next may need them. Keeps them
+    /// if all requests that expect descriptors can be sent again.
+    pub(super) fn make_way(&mut self) {
+        if !self.pending.values().filter(|pending| pending.room() > 0).all(Pending::may_ask_again) {
+            self.room.clear();
+        }
+    }
+
     /// Adapts the number of reserved places to the number of expected descriptors. If the process has too few free
-    /// descriptors, reserves as many as possible.
+    /// descriptors, reserves as many as possible. If none is expected, one place that is reserved stays reserved.
     pub(super) fn fit_room(&mut self) {
         let awaited = self.awaited();
-        self.room.truncate(awaited);
+        self.room.truncate(awaited.max(1));
         if awaited > 0 {
             let _ = self.refill(awaited);
         }
@@ -63,6 +76,6 @@ impl State {
     }
 
     fn awaited(&self) -> usize {
-        self.pending.values().map(super::asking::Pending::room).sum()
+        self.pending.values().map(Pending::room).sum()
     }
 }

@@ -49,8 +49,8 @@ pub struct ItemMemory {
 /// The kind of memory that an item is mapped from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that only this process has open. If parts of the file have no memory, for example because a former owner
-    /// punched holes, [`ItemMemory::open`] reserves the missing memory.
+    /// A file that only this process has open. A former owner may have changed its size or punched holes into it.
+    /// [`ItemMemory::open`] gives it its size and the missing memory.
     Own,
     /// A file that no process can write, because the owner lets other tasks read the item.
     Shared,
@@ -68,22 +68,17 @@ impl ItemMemory {
         let memory = size.next_multiple_of(4096) + ITEM_DATA;
         let system = |e| Error::os(&e).during("an item's memory");
         let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
-        let (length, taken) = file::sizes(&descriptor).map_err(system)?;
         match backing {
-            Backing::Own => {
-                if length != memory {
-                    file::set_size(&descriptor, memory).map_err(full)?;
-                }
-                if length != memory || taken < memory {
-                    memfd::reserve(&descriptor, 0, memory).map_err(full)?;
+            Backing::Own => file::make_whole(&descriptor, memory).map_err(full)?,
+            Backing::Shared => {
+                let (length, taken) = file::sizes(&descriptor).map_err(system)?;
+                if length < memory || taken < memory {
+                    let text = format!("the item was shared with {length} of its {memory} bytes; it is not opened");
+                    return Err(Error::new(Status::Corrupt, text));
                 }
             }
-            Backing::Shared if length < memory || taken < memory => {
-                let text = format!("the item was shared with {length} of its {memory} bytes; it is not opened");
-                return Err(Error::new(Status::Corrupt, text));
-            }
-            Backing::Shared => {}
             Backing::Cooperative => {
+                let (_, taken) = file::sizes(&descriptor).map_err(system)?;
                 memfd::check(&descriptor, memory).map_err(|e| Error::os(&e).with_status(Status::Corrupt))?;
                 if taken < memory {
                     memfd::reserve(&descriptor, 0, memory).map_err(full)?;

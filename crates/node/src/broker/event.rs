@@ -151,17 +151,18 @@ pub enum Effect {
         /// The file's size in bytes.
         size: u64,
     },
-    /// Ask the kernel whether any process has the item's file open or mapped. If no process has, set the file to the
-    /// size `size`, because a former user may have changed the file's size. If the file is small, also allocate the
-    /// memory that a former user may have released by punching holes. Answer with [`Event::Proved`]. No effect that
-    /// writes to the journal follows this one.
+    /// Ask the kernel whether any process has the item's file open or mapped. If no process has, and `size` is given, set
+    /// the file to this size, because a former user may have changed the file's size. If the file is small, also
+    /// allocate the memory that a former user may have released by punching holes. Answer with [`Event::Proved`]. No
+    /// effect that writes to the journal follows this one.
     ProveItem {
         /// The item whose file the kernel is asked about.
         item: SegmentId,
         /// The item's file.
         file: SegmentId,
-        /// The size in bytes that the file must have.
-        size: u64,
+        /// The size in bytes that the file must have. `None` if the file goes to an owner on this node next, who gives it
+        /// its size and its memory. Then the verdict is not [`Verdict::Alone`], but [`Verdict::Incomplete`].
+        size: Option<u64>,
         /// True if the last holder is dead. The kernel may then still be dropping that process's references to the
         /// file.
         dying: bool,

@@ -172,10 +172,10 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Finds out whether any process has the item's file open or mapped. If no process has, sets the file to the size
-    /// `size`, because a former user may have changed the file's size, and allocates missing memory of a small file.
-    /// `dying` says that the last holder has just died.
-    pub(super) fn prove_item(&mut self, id: u64, size: u64, dying: bool) -> Verdict {
+    /// Finds out whether any process has the item's file open or mapped. If no process has, and `size` is given, sets the
+    /// file to this size, because a former user may have changed the file's size, and allocates missing memory of a
+    /// small file. `dying` says that the last holder has just died.
+    pub(super) fn prove_item(&mut self, id: u64, size: Option<u64>, dying: bool) -> Verdict {
         let mut verdict = self.ask(id);
         if dying && verdict == Verdict::Clinging && self.files.patient_until.is_none_or(|u| Instant::now() >= u) {
             // The kernel closes the files of a killed process one after another, so the item's file may still be open
@@ -195,6 +195,7 @@ impl Host<'_> {
         if verdict != Verdict::Alone {
             return verdict;
         }
+        let Some(size) = size else { return Verdict::Incomplete };
         match self.make_whole(id, size) {
             Ok(true) => Verdict::Alone,
             Ok(false) => Verdict::Incomplete,
@@ -210,6 +211,9 @@ impl Host<'_> {
     /// missing page would end this process with a signal.
     fn make_whole(&self, id: u64, size: u64) -> Result<bool, String> {
         let Some(fd) = self.segments.get(&id) else { return Ok(true) };
+        if size <= SMALL {
+            return file::make_whole(fd, size).map(|()| true).map_err(|error| error.to_string());
+        }
         // Few former users cut a file, and to set the file's size takes longer than to look.
         if file::is_certainly_whole(fd, size).map_err(|error| error.to_string())? {
             return Ok(true);
@@ -217,17 +221,8 @@ impl Host<'_> {
         // The next lines compare the file's size with the total memory of the file. Memory behind the end of the file
         // could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
         file::set_size(fd, size).map_err(|error| error.to_string())?;
-        let (_, taken) = file::sizes(fd).map_err(|error| error.to_string())?;
-        if taken < size {
-            // The file has holes: some of its pages take no memory. The holes of a small file are filled here. In a
-            // large file, even the search for the holes would delay the clients, so the caller is told that the file
-            // has holes.
-            if size > SMALL {
-                return Ok(false);
-            }
-            memfd::reserve(fd, 0, size).map_err(|error| error.to_string())?;
-        }
-        Ok(true)
+        // In a large file, even the search for the holes would delay the clients. So they are not filled here.
+        file::sizes(fd).map(|(_, taken)| taken >= size).map_err(|error| error.to_string())
     }
 
     /// Shuts all doors to the file. Then asks the kernel whether any other process has the file open or mapped.

@@ -188,11 +188,14 @@ impl Host<'_> {
 
     /// Tells whether a private daemon has had no member for so long that it ends.
     fn is_idle(&mut self) -> bool {
+        if !self.options.private {
+            return false;
+        }
         if self.broker.connections() > 0 || !self.broker.lasting().members.is_empty() {
             self.idle_since = Instant::now();
             return false;
         }
-        self.options.private && self.idle_since.elapsed() >= self.options.idle
+        self.idle_since.elapsed() >= self.options.idle
     }
 
     /// Gives an event to the broker and carries out its effects.

@@ -170,7 +170,7 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Continues after the proof of a file of which some memory is missing. A member that opens the file as the item's
+    /// Continues after the proof of a file of which some memory is or may be missing. A member that opens the file as the item's
     /// owner allocates the missing memory itself. Readers and other nodes do not, so they get a copy.
     fn give_incomplete(&mut self, item: SegmentId, purpose: Purpose) {
         match (purpose, self.next_user(item)) {
@@ -286,6 +286,35 @@ mod tests {
         let (item, to) = bench.copies.pop().expect("the item is copied again");
         bench.event(Event::Copied { item, to, outcome: Ok(()) });
         assert!(matches!(bench.answer(2, second), Some(Answer::Item(_))));
+    }
+
+    #[test]
+    fn a_member_that_could_not_keep_the_descriptor_of_its_item_gets_the_item_again() {
+        for level in [ItemLevel::Verified, ItemLevel::Cooperative] {
+            let mut bench = Bench::new(Limits::default());
+            let [_, b] = [(1, "a"), (2, "b")].map(|(c, task)| bench.join(c, MAIN_ENDPOINT, task, 0).unwrap());
+            let item = bench.create(1, "x", level);
+            if level != ItemLevel::Cooperative {
+                bench.ask_item(1, ItemRequest::Transfer { item, to: Party::task("b") });
+            }
+            let access = Request::Item(ItemRequest::Access { read: false, wait_ms: 0, keys: vec!["x".into()] });
+            let number = bench.say(2, &access);
+            let first = bench.answer(2, number);
+            let Some(Answer::Item(given)) = &first else { panic!("{first:?}") };
+            bench.event(Event::Message {
+                connection: 2,
+                bytes: Some(&access.encode(number, number)),
+                descriptors: &[],
+            });
+            assert_eq!(bench.answer(2, number), first);
+            if level == ItemLevel::Cooperative {
+                // The member closes what it has got twice, and keeps it once.
+                bench.say(2, &Request::Detach { segment: given.file, count: 1 });
+                assert!(bench.broker.open_segments.has(given.file, b));
+                bench.say(2, &Request::Detach { segment: given.file, count: 1 });
+                assert!(!bench.broker.open_segments.has(given.file, b));
+            }
+        }
     }
 
     #[test]

@@ -54,9 +54,9 @@ use super::{Broker, Connection, Effect, Requester};
 use ahead::EarlyItems;
 use copies::Copies;
 use find::{LookUp, PendingDescriptions};
-use handover::{Handovers, Phase};
+use handover::{Handovers, Phase, Purpose};
 use lost_items::LostItems;
-use ownership::{Question, RemoteWaiters};
+use ownership::{NextUser, Question, RemoteWaiters};
 use queue::Waits;
 use readers::Readers;
 use unlisted::UnlistedItems;
@@ -74,8 +74,8 @@ pub(super) use unlisted::WHERE;
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
-    /// No other process has the file open or mapped, but memory of it is missing: a former user has punched holes into
-    /// the file, or has never allocated its memory.
+    /// No other process has the file open or mapped, but memory of it is missing, or nobody has looked whether it is: a
+    /// former user may have punched holes into the file, or may never have allocated its memory.
     Incomplete,
     /// A former user has the file open or mapped.
     Clinging,
@@ -175,12 +175,19 @@ impl Broker {
             if let Some(found) = self.lasting.items.all.get(&item) {
                 let former = self.items.handovers.former(item);
                 let dying = former.is_some_and(|m| !self.lasting.members.contains_key(&m));
-                let size = memory_of(found.size);
+                let size = Some(memory_of(found.size)).filter(|_| !self.goes_to_owner_here(item));
                 self.effects.push(Effect::ProveItem { item, file: found.file, size, dying });
             }
         }
         let last = std::mem::take(&mut self.items.after_proofs);
         self.effects.extend(last);
+    }
+
+    /// Tells whether an item that is being proved goes to an owner on this node next.
+    fn goes_to_owner_here(&self, item: SegmentId) -> bool {
+        matches!(self.items.handovers.phase(item), Phase::Proving { purpose: Purpose::NextOwner })
+            && self.journal.is_ok()
+            && matches!(self.next_user(item), Some(NextUser::Here(_)))
     }
 
     /// Tells whether this member belongs to this party: a task, a rank of a task, or a registered number.

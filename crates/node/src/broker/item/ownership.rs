@@ -292,6 +292,9 @@ impl Broker {
 
     /// For a request that waits to own items of other nodes, asks these nodes for the items.
     pub(super) fn ask_for_items(&mut self, waits: RequestId) {
+        if self.site.is_none() {
+            return;
+        }
         let Some(wait) = self.items.waits.get(waits) else { return };
         match wait.what {
             WaitPurpose::Owning => {}

@@ -63,7 +63,7 @@ pub(super) struct RemoteReply {
 /// All requests that wait for items.
 #[derive(Default)]
 pub(super) struct Waits {
-    all: BTreeMap<RequestId, (u64, Wait)>,
+    all: BTreeMap<RequestId, (u64, Box<Wait>)>,
     /// For each item key, the requests that wait for it, each with the number that says when it arrived. So they are
     /// sorted in the order of arrival.
     queues: BTreeMap<(u64, String), BTreeSet<(u64, RequestId)>>,
@@ -76,7 +76,7 @@ impl Waits {
     }
 
     pub(super) fn get(&self, id: RequestId) -> Option<&Wait> {
-        self.all.get(&id).map(|(_, wait)| wait)
+        self.all.get(&id).map(|(_, wait)| &**wait)
     }
 
     /// Gives the next number for a request that begins to wait. A smaller number means an earlier arrival.
@@ -124,7 +124,7 @@ impl Waits {
         for key in &wait.keys {
             self.queues.entry((wait.workflow, key.clone())).or_default().insert((self.arrivals, id));
         }
-        self.all.insert(id, (self.arrivals, wait));
+        self.all.insert(id, (self.arrivals, Box::new(wait)));
     }
 
     pub(super) fn remove(&mut self, id: RequestId) -> Option<Wait> {
@@ -138,7 +138,7 @@ impl Waits {
                 }
             }
         }
-        Some(wait)
+        Some(*wait)
     }
 
     /// Gives the requests that wait for a key, in the order of their arrival.
@@ -151,7 +151,7 @@ impl Waits {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Wait> {
-        self.all.values().map(|(_, wait)| wait)
+        self.all.values().map(|(_, wait)| &**wait)
     }
 
     /// Panics if a request is missing in the queue of one of its keys, or if a queue has a request that does not wait

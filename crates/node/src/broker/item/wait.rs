@@ -214,13 +214,16 @@ impl Broker {
     /// proof or copy. From now on this request would wait for another task. So the time that its member asked for
     /// counts again.
     pub(super) fn end_readiness(&mut self, workflow: u64, key: &str) {
-        for id in self.items.waits.of_key(workflow, key).collect::<Vec<_>>() {
-            let Some(wait) = self.items.waits.get(id).filter(|wait| wait.what == WaitPurpose::Owning) else { continue };
+        let is_patient = |wait: &&Wait| wait.what == WaitPurpose::Owning && wait.deadline > wait.until();
+        let waits = &self.items.waits;
+        let patient = waits.of_key(workflow, key).filter(|id| waits.get(*id).as_ref().is_some_and(is_patient));
+        for id in patient.collect::<Vec<_>>() {
+            let Some(wait) = self.items.waits.get(id).filter(is_patient) else { continue };
             let (asker, deadline, until) = (wait.asker, wait.deadline, wait.until());
             let mut here = wait.keys.iter().filter_map(|key| self.key(wait.workflow, key));
             let is_ready = here.any(|item| self.could_have(item, wait.what, asker.member));
             let comes = self.is_asked_for(id) || wait.said.as_ref().is_some_and(|said| said.comes);
-            if deadline <= until || is_ready || comes {
+            if is_ready || comes {
                 continue;
             }
             if wait.waited_ms == 0 {
