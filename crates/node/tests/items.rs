@@ -346,6 +346,32 @@ fn a_shared_item_is_read_by_many_and_written_by_no_task_until_it_is_taken_back()
 }
 
 #[test]
+fn what_a_former_owner_wrote_behind_the_end_of_an_item_is_not_in_the_item_after_it_has_grown() {
+    let daemon = Daemon::start();
+    let (mut one, two) = (raw_task(&daemon, "one", 1), task(&daemon, "two"));
+    let (level, on_death) = (ItemLevel::Verified, OnDeath::Keep);
+    let create = ItemRequest::Create { size: 5000, level, on_death, key: "k".into() };
+    let Some((Answer::Item(given), fds)) = one.ask(&Request::Item(create)) else { panic!("no item") };
+    let (end, _) = file::sizes(&fds[0]).unwrap();
+    file::write_all_at(&fds[0], &vec![7; end as usize], 0).unwrap();
+    // The page behind the end stays a hole. So the file looks whole to the next owner.
+    file::write_all_at(&fds[0], &[7; 20_000], end + 4096).unwrap();
+    drop(fds);
+    let mut item = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| two.access_item("k", LONG).unwrap());
+        until("the next owner waits", || two.find_item("k").unwrap().waiting == 1);
+        one.ask(&Request::Item(ItemRequest::Transfer { item: given.item, to: Party::task("two") })).unwrap();
+        opening.join().unwrap()
+    });
+    assert!(item.bytes().iter().all(|byte| *byte == 7));
+    item.resize(50_000).unwrap();
+    assert!(item.bytes()[..5000].iter().all(|byte| *byte == 7));
+    assert_eq!(item.bytes()[5000..].iter().find(|byte| **byte != 0), None);
+    drop((one, item, two));
+    daemon.stop();
+}
+
+#[test]
 fn an_item_grows_and_shrinks_and_keeps_its_bytes() {
     let daemon = Daemon::start_with(&["--memory", "33554432"]);
     let a = task(&daemon, "a");

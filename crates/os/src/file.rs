@@ -391,6 +391,16 @@ pub fn is_certainly_whole(file: impl AsFd, size: u64) -> OsResult<bool> {
     Ok(has_its_memory(&file, size, sizes(&file)?))
 }
 
+/// Tells whether a small file in memory has data in each page up to `size`. The file may have more behind. `false` does
+/// not mean that something is missing: a page that has memory but was never written has no data, and in a file of more
+/// than 64 KiB the search would take too long.
+pub fn is_filled(file: impl AsFd, size: u64) -> bool {
+    const SMALL: u64 = 64 << 10;
+    // The end of a file counts as a hole. So this is the first hole of a file of this size, and of a longer file whose
+    // next page has no data.
+    size <= SMALL && rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) == Ok(size)
+}
+
 /// Gives a file in memory this size, and memory for each of its pages. The bytes of added pages are zero. To look is
 /// faster than to change, and few files need a change.
 pub fn make_whole(file: impl AsFd, size: u64) -> OsResult<()> {
@@ -536,6 +546,23 @@ mod tests {
             assert!(bytes.iter().all(|byte| *byte == former || *byte == 0), "{harm}");
             write_all_at(&file, &[former + 1; SIZE as usize], 0).unwrap();
         }
+    }
+
+    #[test]
+    fn a_small_file_is_filled_if_each_of_its_pages_has_data() {
+        const SIZE: u64 = 4 * 4096;
+        let make = |size: u64| crate::tmpfs::Folder::shared_memory().unwrap().create("test", size).unwrap();
+        let file = make(SIZE);
+        assert!(!is_filled(&file, SIZE), "no page has data");
+        crate::memfd::reserve(&file, 0, SIZE).unwrap();
+        write_all_at(&file, &[1; SIZE as usize - 4096], 0).unwrap();
+        assert!(!is_filled(&file, SIZE), "the last page was not written");
+        write_all_at(&file, &[1; 1], SIZE - 1).unwrap();
+        assert!(is_filled(&file, SIZE));
+        assert!(!is_filled(&file, SIZE + 4096), "it is shorter");
+        let large = make(1 << 20);
+        write_all_at(&large, &vec![1; 1 << 20], 0).unwrap();
+        assert!(!is_filled(&large, 1 << 20), "the search would take too long");
     }
 
     #[test]

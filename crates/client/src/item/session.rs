@@ -152,7 +152,8 @@ impl Session {
         let (given, descriptor) = taken(answer)?;
         if given.level != ItemLevel::Cooperative {
             let connection = self.connection();
-            let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|error| {
+            let backing = if given.created { Backing::Own } else { Backing::HandedOver };
+            let memory = ItemMemory::open(&descriptor, given.size, backing).map_err(|error| {
                 connection.unmake(&given);
                 connection.release_item(given.item);
                 error.about(SegmentKind::Item, &given.key)

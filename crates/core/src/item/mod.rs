@@ -49,9 +49,12 @@ pub struct ItemMemory {
 /// The kind of memory that an item is mapped from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A file that only this process has open. A former owner may have changed its size or punched holes into it.
-    /// [`ItemMemory::open`] gives it its size and the missing memory.
+    /// A file that only this process has open, and that perhaps lacks memory. [`ItemMemory::open`] gives it its size and
+    /// the missing memory.
     Own,
+    /// Like `Own`, for a file that has had another owner, who may have changed its size or punched holes into it. If each
+    /// page of the item has data, the file stays as it is, even if it is longer.
+    HandedOver,
     /// A file that no process can write, because the owner lets other tasks read the item.
     Shared,
     /// Sealed memory that is open in all tasks that may own the item.
@@ -69,7 +72,8 @@ impl ItemMemory {
         let system = |e| Error::os(&e).during("an item's memory");
         let full = |e| Error::new(Status::NoSpace, format!("the node has no memory left for the item: {e}"));
         match backing {
-            Backing::Own => file::make_whole(&descriptor, memory).map_err(full)?,
+            Backing::HandedOver if file::is_filled(&descriptor, memory) => {}
+            Backing::Own | Backing::HandedOver => file::make_whole(&descriptor, memory).map_err(full)?,
             Backing::Shared => {
                 let (length, taken) = file::sizes(&descriptor).map_err(system)?;
                 if length < memory || taken < memory {

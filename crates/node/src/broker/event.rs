@@ -167,6 +167,14 @@ pub enum Effect {
         /// file.
         dying: bool,
     },
+    /// Cut an item's file to this size. The item is about to grow, and an owner may have written behind the end of its
+    /// data.
+    CutItem {
+        /// The item's file. Only the asking member may have it open.
+        file: SegmentId,
+        /// The size of the file in bytes before the item grows.
+        size: u64,
+    },
     /// Make a fresh file, pass it to the keeper, and copy the item's bytes into it. All other work continues during the
     /// copy. The answer is [`Event::Copied`]. Before the answer comes, the broker may request [`Effect::Forget`] for
     /// the fresh file, which ends the copy.

@@ -60,6 +60,7 @@ impl Host<'_> {
                     let more = self.broker.handle(now, Event::Proved { item, file, verdict });
                     self.carry_out(more, Vec::new());
                 }
+                Effect::CutItem { file, size } => self.cut_item(file.0, size),
                 Effect::CopyItem { item, from, to, size } => self.copy_item(item, from, to, size),
                 Effect::FetchItem { to, size, pull } => match self.make_item(to.0, size) {
                     Ok(()) => self.node_order(pull),

@@ -280,6 +280,13 @@ impl Host<'_> {
         opened.map(Some)
     }
 
+    /// Cuts an item's file before the item grows.
+    pub(super) fn cut_item(&self, id: u64, size: u64) {
+        if let Some(Err(error)) = self.segments.get(&id).map(|fd| file::set_size(fd, size)) {
+            self.log.failure(format_args!("an item's file could not be cut: {error}"));
+        }
+    }
+
     pub(super) fn copy_item(&mut self, item: SegmentId, from: SegmentId, to: SegmentId, size: u64) {
         let made = self.make_item(to.0, size).and_then(|()| {
             let copy = |id: u64| self.segments.get(&id).map(file::duplicate);

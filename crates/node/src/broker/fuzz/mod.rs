@@ -218,7 +218,7 @@ impl World {
                 }
                 Effect::Site(order) => self.site_order(order),
                 Effect::Nodes(order) => self.node_order(order),
-                Effect::Log { .. } => {}
+                Effect::Log { .. } | Effect::CutItem { .. } => {}
                 Effect::Adopt { segment } => drop(self.held.insert(segment)),
                 Effect::Forget { segment } => drop(self.held.remove(&segment)),
                 Effect::Listen { endpoint } => drop(self.listening.insert(endpoint)),

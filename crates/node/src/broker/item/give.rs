@@ -76,6 +76,9 @@ impl Broker {
     }
 
     pub(super) fn serve_readers(&mut self, item: SegmentId) {
+        if self.lasting.items.all.get(&item).is_none_or(|found| !found.shared) {
+            return;
+        }
         self.tell_nodes_of_sharing(item);
         while let Some(id) = self.first_waiting(item, WaitPurpose::Reading) {
             if let Some(wait) = self.unqueue(id) {

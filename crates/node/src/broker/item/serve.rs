@@ -348,12 +348,17 @@ impl Broker {
         if size == 0 || size > MAX_SIZE {
             return Err((Status::Invalid, format!("item '{key}' cannot have {}", text::bytes(size))));
         }
-        let more = memory_of(size).saturating_sub(memory_of(found.size));
+        let before = memory_of(found.size);
+        let more = memory_of(size).saturating_sub(before);
         let what = format!("item '{key}'");
         let room = self.fits(workflow, memory_of(size), &what).and_then(|()| self.room(workflow, more, &what));
         room.map_err(|text| (Status::NoSpace, text))?;
         self.journalled()?;
         let cause = Cause { member: asker.member, request: asker.number };
+        if more > 0 {
+            // The added bytes must be zero.
+            self.effects.push(Effect::CutItem { file, size: before });
+        }
         self.commit(Record::Item(ItemRecord::Memory { item, file, size, clung: false, cause }));
         self.give_item(asker, item, false);
         Ok(())
