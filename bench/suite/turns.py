@@ -3,6 +3,9 @@
 Two results that were taken one after the other also differ because the machine has changed in between, and because some figures
 have two modes (the kernel ran both processes on one CPU, or on two). In turns, both versions meet the same machine. The change of a
 figure is the median of the changes of all turns, and its noise is the interquartile range of these changes, at least 5 %.
+
+On a machine with few CPUs, the time of a hand-over between processes that sleep depends most on the CPUs that the kernel chooses
+for them, and a small change of the code can make another choice likelier. With all processes on one CPU, there is no such choice.
 """
 import os
 import pathlib
@@ -18,8 +21,9 @@ from .records import rounded, spread
 LEAST_NOISE = 0.05
 
 
-def main(top, commit, turns, options):
-    """Compares the checkout `top` with `commit`. `options` are options of bench/run that both get."""
+def main(top, commit, turns, options, one_cpu=False):
+    """Compares the checkout `top` with `commit`. `options` are options of bench/run that both get. With `one_cpu`, all processes
+    that are measured run on one CPU."""
     named = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"], cwd=top, capture_output=True, text=True, check=False)
     if named.returncode != 0:
         sys.exit(f"bench/run --against: there is no commit {commit} in {top}")
@@ -36,7 +40,7 @@ def main(top, commit, turns, options):
             print(f"turn {turn + 1} of {turns}: {trees[which]}", file=sys.stderr, flush=True)
             out = trees[which] / "build/bench/turn"
             shutil.rmtree(out, ignore_errors=True)
-            bench(trees[which], ["--no-build", *options, "--out", str(out)])
+            bench(trees[which], ["--no-build", *options, "--out", str(out)], one_cpu)
             results[which].append(compare.read(out / "results.json"))
     before, after = map(merge, results)
     return compare.show(commit[:12], "this checkout", before, after, changes(*results))
@@ -52,10 +56,11 @@ def checkout(top, commit):
     return tree
 
 
-def bench(tree, options):
+def bench(tree, options, one_cpu=False):
     """Runs a version's own suite, and returns its exit status. What the suite could not measure is not compared."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(tree / "build/target")}
-    return subprocess.run(["bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode
+    words = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))] if one_cpu else []
+    return subprocess.run([*words, "bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def merge(results):

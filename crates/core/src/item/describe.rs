@@ -153,16 +153,23 @@ mod tests {
     #[test]
     fn a_file_that_its_former_owner_cut_or_punched_is_made_whole() {
         let folder = Folder::shared_memory().unwrap();
-        let file = folder.create("test", 12288).unwrap();
-        drop(ItemMemory::open(&file, 8192, Backing::Own).unwrap());
-        crossdock_os::file::set_size(&file, 100).unwrap();
-        assert_eq!(ItemMemory::open(&file, 8192, Backing::Shared).unwrap_err().status, Status::Corrupt);
-        let mut memory = ItemMemory::open(&file, 8192, Backing::Own).unwrap();
-        memory.bytes_mut().fill(7);
-        crossdock_os::memfd::give_back(&file, 4096, 4096).unwrap();
-        drop(memory);
-        assert_eq!(ItemMemory::open(&file, 8192, Backing::Shared).unwrap_err().status, Status::Corrupt);
-        let memory = ItemMemory::open(&file, 8192, Backing::Own).unwrap();
-        assert_eq!((memory.bytes()[0], memory.bytes()[8191]), (0, 7));
+        // The kernel is asked in another way about a small file than about a large one.
+        for size in [8192, 1 << 20] {
+            let file = folder.create("test", size + 4096).unwrap();
+            drop(ItemMemory::open(&file, size, Backing::Own).unwrap());
+            crossdock_os::file::set_size(&file, 100).unwrap();
+            assert_eq!(ItemMemory::open(&file, size, Backing::Shared).unwrap_err().status, Status::Corrupt);
+            let mut memory = ItemMemory::open(&file, size, Backing::HandedOver).unwrap();
+            memory.bytes_mut().fill(7);
+            crossdock_os::memfd::give_back(&file, 4096, 4096).unwrap();
+            drop(memory);
+            assert_eq!(ItemMemory::open(&file, size, Backing::Shared).unwrap_err().status, Status::Corrupt);
+            let mut memory = ItemMemory::open(&file, size, Backing::HandedOver).unwrap();
+            assert_eq!((memory.bytes()[0], memory.bytes()[size as usize - 1]), (0, 7));
+            memory.bytes_mut().fill(8);
+            drop(memory);
+            let memory = ItemMemory::open(&file, size, Backing::HandedOver).unwrap();
+            assert!(memory.bytes().iter().all(|byte| *byte == 8), "nothing was missing");
+        }
     }
 }
