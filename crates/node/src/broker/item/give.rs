@@ -173,8 +173,8 @@ impl Broker {
         self.serve_waiting(item);
     }
 
-    /// Continues after the proof of a file of which some memory is or may be missing. A member that opens the file as the item's
-    /// owner allocates the missing memory itself. Readers and other nodes do not, so they get a copy.
+    /// Continues after the proof of a file of which some memory is or may be missing. A member that opens the file as the
+    /// item's owner allocates the missing memory itself. Readers and other nodes do not, so they get a copy.
     fn give_incomplete(&mut self, item: SegmentId, purpose: Purpose) {
         match (purpose, self.next_user(item)) {
             (Purpose::Unshare(_), _) => self.ready(item, purpose),

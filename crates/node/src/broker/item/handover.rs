@@ -12,7 +12,7 @@
 //! Only [`Handovers`] changes a phase. A request that waits for the end of a phase is stored in the phase. So when the
 //! phase ends, the request is answered or dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crossdock_layout::{MemberId, SegmentId};
 
@@ -93,7 +93,7 @@ struct Handover {
 pub(super) struct Handovers {
     all: BTreeMap<SegmentId, Handover>,
     /// The items whose proof is requested at the end of the present event. Empty between events.
-    to_ask: Vec<SegmentId>,
+    to_ask: BTreeSet<SegmentId>,
 }
 
 impl Handovers {
@@ -104,7 +104,7 @@ impl Handovers {
 
     /// Removes an item that is gone. Returns the phase in which it was.
     pub(super) fn end(&mut self, item: SegmentId) -> Phase {
-        self.to_ask.retain(|asked| *asked != item);
+        self.to_ask.remove(&item);
         self.all.remove(&item).map_or(Phase::Open, |h| h.phase)
     }
 
@@ -115,9 +115,9 @@ impl Handovers {
     /// Puts an item into another phase. Returns the former phase.
     pub(super) fn enter(&mut self, item: SegmentId, phase: Phase) -> Phase {
         let Some(found) = self.all.get_mut(&item) else { return Phase::Open };
-        self.to_ask.retain(|asked| *asked != item);
+        self.to_ask.remove(&item);
         if matches!(phase, Phase::Proving { .. }) {
-            self.to_ask.push(item);
+            self.to_ask.insert(item);
         }
         std::mem::replace(&mut found.phase, phase)
     }
@@ -169,7 +169,7 @@ impl Handovers {
     }
 
     /// Takes the items for which the host must next ask the kernel whether any process has their files open.
-    pub(super) fn take_questions(&mut self) -> Vec<SegmentId> {
+    pub(super) fn take_questions(&mut self) -> BTreeSet<SegmentId> {
         std::mem::take(&mut self.to_ask)
     }
 
