@@ -175,8 +175,9 @@ impl Bench {
             match effect {
                 Effect::Make { segment: id, .. } | Effect::MakePage { page: id, .. } => self.make(id, 1),
                 Effect::MakeItem { file, .. } => self.make(file, 0),
-                Effect::ProveItem { item, file, .. } => {
-                    let verdict = self.verdict.clone();
+                Effect::ProveItem { item, file, size, .. } => {
+                    let unseen = size.is_none() && self.verdict == Verdict::Alone;
+                    let verdict = if unseen { Verdict::Incomplete } else { self.verdict.clone() };
                     self.event(Event::Proved { item, file, verdict });
                 }
                 Effect::CopyItem { item, to, .. } => {

@@ -112,7 +112,11 @@ impl World {
                     panic!("this daemon is no node of a site")
                 }
                 Effect::TellOfPage { .. } => self.tell_of_pages(),
-                Effect::MakeItem { .. } | Effect::ProveItem { .. } | Effect::CopyItem { .. } | Effect::Log { .. } => {
+                Effect::MakeItem { .. }
+                | Effect::ProveItem { .. }
+                | Effect::CutItem { .. }
+                | Effect::CopyItem { .. }
+                | Effect::Log { .. } => {
                     self.item_effect(effect);
                     if self.broker.is_none() {
                         return;

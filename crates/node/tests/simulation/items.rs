@@ -106,7 +106,7 @@ impl World {
                 }
                 self.event(Event::Made { outcome });
             }
-            Effect::ProveItem { item, file, .. } => {
+            Effect::ProveItem { item, file, size, .. } => {
                 assert!(self.kept.contains(&file), "{file} is to be proved and is not kept");
                 let verdict = if self.random.one_in(30) {
                     Verdict::Unknown("no descriptor".into())
@@ -114,7 +114,7 @@ impl World {
                     Verdict::Clinging
                 } else if self.random.one_in(10) {
                     Verdict::Reopenable
-                } else if self.random.one_in(10) {
+                } else if size.is_none() || self.random.one_in(10) {
                     Verdict::Incomplete
                 } else {
                     Verdict::Alone
@@ -127,6 +127,7 @@ impl World {
                     self.event(Event::Proved { item, file, verdict });
                 }
             }
+            Effect::CutItem { file, size } => assert!(self.kept.contains(&file) && size > 4096),
             Effect::CopyItem { item, to, size, from } => {
                 assert!(self.kept.contains(&from) && size > 4096);
                 self.keep_file(to);

@@ -320,12 +320,13 @@ impl World {
                 self.nodes[n].files.insert(file, 0);
                 self.event(n, Event::Made { outcome: Ok(0) });
             }
-            Effect::ProveItem { item, file, .. } => {
+            Effect::ProveItem { item, file, size, .. } => {
                 let open = self.is_open(n, file) && self.planted != Planted::NoProof;
                 let verdict = match open {
                     true => Verdict::Clinging,
                     false if self.random.one_in(20) => Verdict::Unknown("no descriptor".into()),
                     false if self.network.is_pulled(n, file, self.planted) => Verdict::Pulled,
+                    false if size.is_none() => Verdict::Incomplete,
                     false => Verdict::Alone,
                 };
                 self.event(n, Event::Proved { item, file, verdict });
