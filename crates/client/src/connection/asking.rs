@@ -72,8 +72,9 @@ impl Pending {
         if self.answer.is_none() { self.wants } else { 0 }
     }
 
-    /// Tells whether the daemon gives the same answer once more if this process cannot keep the descriptors of the first
-    /// one: it does so if a task asks for an item of its own, which no other task can get meanwhile.
+    /// Tells whether this request can be sent a second time if this process could not keep the descriptors of the answer.
+    /// That is so if a task asks for an item of its own: no other task can get the item meanwhile, so the daemon gives
+    /// the same answer again.
     pub(super) fn may_ask_again(&self) -> bool {
         !self.asked_again && matches!(self.request, Request::Item(ItemRequest::Access { read: false, .. }))
     }

@@ -59,7 +59,8 @@ impl State {
     }
 
     /// Adapts the number of reserved places to the number of expected descriptors. If the process has too few free
-    /// descriptors, reserves as many as possible. If none is expected, one place that is reserved stays reserved.
+    /// descriptors, reserves as many as possible. If no descriptor is expected, keeps at most one reserved place, for the
+    /// next item.
     pub(super) fn fit_room(&mut self) {
         let awaited = self.awaited();
         self.room.truncate(awaited.max(1));

@@ -74,8 +74,9 @@ pub(super) use unlisted::WHERE;
 pub enum Verdict {
     /// No other process has the file open or mapped, and the file has all of its memory.
     Alone,
-    /// No other process has the file open or mapped, but memory of it is missing, or nobody has looked whether it is: a
-    /// former user may have punched holes into the file, or may never have allocated its memory.
+    /// No other process has the file open or mapped, but some of its memory may be missing. A former user may have
+    /// punched holes into the file, or may never have allocated its memory. The host also answers this if the broker did
+    /// not ask it to look for missing memory.
     Incomplete,
     /// A former user has the file open or mapped.
     Clinging,
