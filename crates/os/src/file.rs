@@ -384,13 +384,6 @@ pub fn sizes(file: impl AsFd) -> OsResult<(u64, u64)> {
     Ok((u64::try_from(stat.st_size).unwrap_or(0), u64::try_from(stat.st_blocks).unwrap_or(0) * 512))
 }
 
-/// Tells whether a file in memory certainly has this size and memory for each of its pages. `false` does not mean that
-/// something is missing: a kernel before Linux 6.5 does not count the pages of a range, and a file with memory behind its
-/// end is not certainly whole.
-pub fn is_certainly_whole(file: impl AsFd, size: u64) -> OsResult<bool> {
-    Ok(has_its_memory(&file, size, sizes(&file)?))
-}
-
 /// Tells whether a small file in memory has data in each page up to `size`. The file may have more behind. `false` does
 /// not mean that something is missing: a page that has memory but was never written has no data, and in a file of more
 /// than 64 KiB the search would take too long.
@@ -401,25 +394,21 @@ pub fn is_filled(file: impl AsFd, size: u64) -> bool {
     size <= SMALL && rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) == Ok(size)
 }
 
-/// Gives a file in memory this size, and memory for each of its pages. The bytes of added pages are zero. To look is
-/// faster than to change, and few files need a change.
-pub fn make_whole(file: impl AsFd, size: u64) -> OsResult<()> {
-    let (length, mut taken) = sizes(&file)?;
-    if has_its_memory(&file, size, (length, taken)) {
-        return Ok(());
+/// Gives a file in memory this size, and drops the memory behind its end. The bytes of added pages are zero. Tells
+/// whether the file has memory for each of its pages. To look is faster than to change, and few files need a change.
+pub fn restore_size(file: impl AsFd, size: u64) -> OsResult<bool> {
+    if sizes(&file)? == (size, size) && pages_from(&file, size) == Some(0) {
+        return Ok(true);
     }
-    if length != size || taken >= size {
-        // Memory behind the end of the file could hide holes. The call drops it, even if the size stays the same.
-        set_size(&file, size)?;
-        taken = sizes(&file)?.1;
-    }
-    if taken < size { crate::memfd::reserve(&file, 0, size) } else { Ok(()) }
+    // Memory behind the end of the file counts as taken, too, and could hide holes. The call drops it, even if the size
+    // stays the same.
+    set_size(&file, size)?;
+    Ok(sizes(&file)?.1 >= size)
 }
 
-/// Tells whether a file of these [`sizes`] certainly has this size and memory for each of its pages.
-fn has_its_memory(file: impl AsFd, size: u64, sizes: (u64, u64)) -> bool {
-    // Memory behind the end of the file counts as taken, too, and could hide holes.
-    sizes == (size, size) && pages_from(file, size) == Some(0)
+/// Gives a file in memory this size, and memory for each of its pages. The bytes of added pages are zero.
+pub fn make_whole(file: impl AsFd, size: u64) -> OsResult<()> {
+    if restore_size(&file, size)? { Ok(()) } else { crate::memfd::reserve(&file, 0, size) }
 }
 
 /// Counts the pages of memory that the kernel has for a file from this offset on, those in the swap space included.
@@ -500,22 +489,28 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_hole_is_not_whole_even_if_memory_behind_its_end_makes_up_for_it() {
+    fn memory_behind_the_end_of_a_file_is_dropped_and_hides_no_hole() {
         use rustix::fs::{FallocateFlags, fallocate};
         const SIZE: u64 = 16 * 4096;
-        let whole = |file: &OwnedFd| is_certainly_whole(file, SIZE).unwrap();
         let file = crate::tmpfs::Folder::shared_memory().unwrap().create("test", SIZE).unwrap();
-        assert!(!whole(&file), "no page has memory");
-        crate::memfd::reserve(&file, 0, SIZE).unwrap();
-        // The call that counts pages exists since Linux 6.5.
-        assert_eq!(whole(&file), pages_from(&file, SIZE).is_some());
-        fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE, 4096).unwrap();
-        assert!(!whole(&file), "there is memory behind the end");
-        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096).unwrap();
+        let is_whole = || restore_size(&file, SIZE).unwrap();
+        let fill = || crate::memfd::reserve(&file, 0, SIZE).unwrap();
+        let take_behind_the_end = || fallocate(&file, FallocateFlags::KEEP_SIZE, SIZE, 4096).unwrap();
+        assert!(!is_whole(), "no page has memory");
+        fill();
+        assert!(is_whole());
+        take_behind_the_end();
+        assert!(is_whole(), "only the memory behind the end is too much");
         assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE));
-        assert!(!whole(&file), "there is a hole, and memory behind the end");
-        set_size(&file, SIZE - 1).unwrap();
-        assert!(!whole(&file), "the file was cut");
+        fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 4096, 4096).unwrap();
+        take_behind_the_end();
+        assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE));
+        assert!(!is_whole(), "there is a hole, and memory behind the end");
+        assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE - 4096));
+        fill();
+        set_size(&file, SIZE - 4096).unwrap();
+        assert!(!is_whole(), "the file was cut");
+        assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE - 4096));
     }
 
     #[test]

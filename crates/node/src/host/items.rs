@@ -214,15 +214,8 @@ impl Host<'_> {
         if size <= SMALL {
             return file::make_whole(fd, size).map(|()| true).map_err(|error| error.to_string());
         }
-        // Few former users cut a file, and to set the file's size takes longer than to look.
-        if file::is_certainly_whole(fd, size).map_err(|error| error.to_string())? {
-            return Ok(true);
-        }
-        // The next lines compare the file's size with the total memory of the file. Memory behind the end of the file
-        // could hide holes in this total. `set_size` drops such memory, even if the size stays the same.
-        file::set_size(fd, size).map_err(|error| error.to_string())?;
         // In a large file, even the search for the holes would delay the clients. So they are not filled here.
-        file::sizes(fd).map(|(_, taken)| taken >= size).map_err(|error| error.to_string())
+        file::restore_size(fd, size).map_err(|error| error.to_string())
     }
 
     /// Shuts all doors to the file. Then asks the kernel whether any other process has the file open or mapped.
