@@ -11,7 +11,7 @@
 #   make install [PREFIX=/usr/local] [DESTDIR=] [LIBDIR=lib] [FROM=folder of what is built]
 #   make docs · release · release-check
 #   make bench [QUICK=1] [ONLY=P1,P4] · bench-docs
-#   make bench-compare A=old.json B=new.json · bench-compare BASE=commit [TURNS=5] [ONE_CPU=1] [QUICK=1] [ONLY=P1,P4]
+#   make bench-compare A=old.json B=new.json · bench-compare BASE=commit [TURNS=5] [ONE_CPU=1] [AWAKE=1] [QUICK=1] [ONLY=P1,P4]
 
 SHELL := /bin/bash
 ENGINE ?= auto
@@ -87,9 +87,9 @@ bench-docs:
 
 # Shows which figures of the benchmark results A and B differ by more than the noise of both. With BASE, measures that
 # commit and this checkout in turns, which is better: both meet the same machine. With ONE_CPU, all processes that are
-# measured run on one CPU, so that the kernel's choice of CPUs does not matter.
+# measured run on one CPU, so that the kernel's choice of CPUs does not matter. With AWAKE, no CPU stops while it is idle.
 bench-compare:
-	@$(if $(BASE),scripts/setup bench && scripts/with-rust bench/run --against $(BASE) --turns $(TURNS) $(if $(filter-out 0,$(ONE_CPU)),--one-cpu) $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)),bench/run --compare $(A) $(B))
+	@$(if $(BASE),scripts/setup bench && scripts/with-rust bench/run --against $(BASE) --turns $(TURNS) $(if $(filter-out 0,$(ONE_CPU)),--one-cpu) $(if $(filter-out 0,$(AWAKE)),--awake) $(if $(filter-out 0,$(QUICK)),--quick) $(if $(ONLY),--only $(ONLY)),bench/run --compare $(A) $(B))
 
 # Installs the command, library, headers, CMake package, pkg-config file, Fortran sources, man pages, completions and
 # systemd units into PREFIX.

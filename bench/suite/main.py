@@ -2,7 +2,7 @@
 
   bench/run [--quick] [--only P1,P4] [--build-only | --no-build] [--again SECONDS] [--out FOLDER]
   bench/run --compare A.json B.json
-  bench/run --against COMMIT [--turns N] [--one-cpu] [--quick] [--only P16]
+  bench/run --against COMMIT [--turns N] [--one-cpu] [--awake] [--quick] [--only P16]
   bench/run --docs [RESULTS.json]
 
 Programs with a figure that is near its limit are run again, several times (passes.py), so that a verdict does not
@@ -61,7 +61,7 @@ def main():
         return compare.main(*options.compare)
     if options.against:
         given = [*(["--quick"] if options.quick else []), *(["--only", ",".join(options.only)] if options.only else [])]
-        return turns.main(TOP, options.against, options.turns, given, options.one_cpu)
+        return turns.main(TOP, options.against, options.turns, given, options.one_cpu, options.awake)
     if options.docs is not None:
         return docs.main(TOP, pathlib.Path(options.docs or TOP / "build/bench/results.json"))
     signal.signal(signal.SIGTERM, stop)
@@ -113,6 +113,7 @@ def arguments():
     parser.add_argument("--against", metavar="COMMIT")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--one-cpu", action="store_true", help="with --against: measure with all processes on one CPU")
+    parser.add_argument("--awake", action="store_true", help="with --against: measure with CPUs that never stop")
     parser.add_argument("--docs", nargs="?", const="", metavar="RESULTS")
     options = parser.parse_args()
     options.out = options.out.absolute()

@@ -6,13 +6,18 @@ figure is the median of the changes of all turns, and its noise is the interquar
 
 On a machine with few CPUs, the time of a hand-over between processes that sleep depends most on the CPUs that the kernel chooses
 for them, and a small change of the code can make another choice likelier. With all processes on one CPU, there is no such choice.
+
+An idle CPU of a virtual machine stops, and to wake it takes longer than the hand-over itself. A kernel that knows which CPUs have stopped
+also chooses CPUs by that. With CPUs that stay awake, both versions meet the same CPUs.
 """
+import contextlib
 import os
 import pathlib
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 from . import compare
 from .records import rounded, spread
@@ -21,9 +26,13 @@ from .records import rounded, spread
 LEAST_NOISE = 0.05
 
 
-def main(top, commit, turns, options, one_cpu=False):
+# A program of the lowest priority: it runs only while no other program wants its CPU, so the CPU never stops. It ends with this process.
+STAY_AWAKE = ["setpriv", "--pdeathsig", "KILL", "chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]
+
+
+def main(top, commit, turns, options, one_cpu=False, awake=False):
     """Compares the checkout `top` with `commit`. `options` are options of bench/run that both get. With `one_cpu`, all processes
-    that are measured run on one CPU."""
+    that are measured run on one CPU. With `awake`, no CPU stops while a version is measured."""
     named = subprocess.run(["git", "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"], cwd=top, capture_output=True, text=True, check=False)
     if named.returncode != 0:
         sys.exit(f"bench/run --against: there is no commit {commit} in {top}")
@@ -40,7 +49,8 @@ def main(top, commit, turns, options, one_cpu=False):
             print(f"turn {turn + 1} of {turns}: {trees[which]}", file=sys.stderr, flush=True)
             out = trees[which] / "build/bench/turn"
             shutil.rmtree(out, ignore_errors=True)
-            bench(trees[which], ["--no-build", *options, "--out", str(out)], one_cpu)
+            with awake_cpus() if awake else contextlib.nullcontext():
+                bench(trees[which], ["--no-build", *options, "--out", str(out)], one_cpu)
             results[which].append(compare.read(out / "results.json"))
     before, after = map(merge, results)
     return compare.show(commit[:12], "this checkout", before, after, changes(*results))
@@ -61,6 +71,22 @@ def bench(tree, options, one_cpu=False):
     environment = {**os.environ, "CARGO_TARGET_DIR": str(tree / "build/target")}
     words = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))] if one_cpu else []
     return subprocess.run([*words, "bench/run", *options], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+@contextlib.contextmanager
+def awake_cpus():
+    """Keeps all CPUs that this process may use awake."""
+    with contextlib.ExitStack() as started:
+        loops = []
+        for cpu in os.sched_getaffinity(0):
+            loops.append(started.enter_context(subprocess.Popen(["taskset", "--cpu-list", str(cpu), *STAY_AWAKE])))
+            started.callback(loops[-1].kill)
+        deadline = time.monotonic() + 10
+        while any(os.sched_getscheduler(loop.pid) != os.SCHED_IDLE for loop in loops if loop.poll() is None) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        yield
+        if any(loop.poll() is not None or os.sched_getscheduler(loop.pid) != os.SCHED_IDLE for loop in loops):
+            sys.exit("bench/run --awake: a program that keeps a CPU awake has not run at the lowest priority until the end")
 
 
 def merge(results):
