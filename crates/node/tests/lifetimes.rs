@@ -354,7 +354,7 @@ fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
 fn helper_uses_the_heap() {
     let Some(session) = session_of_helper() else { return };
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
-    use_heap(&region, session.member().0);
+    use_heap(&region, session.member().0, false);
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn helper_uses_the_heap_without_descriptors() {
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
     let works = std::thread::spawn({
         let (region, member) = (region.clone(), session.member().0);
-        move || use_heap(&region, member)
+        move || use_heap(&region, member, true)
     });
     let mut refused = 0;
     while !works.is_finished() {
@@ -416,7 +416,7 @@ fn helper_uses_the_heap_without_descriptors() {
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until && !works.is_finished() {
             let opened = session.region("other", Mode::OpenOrCreate, 1 << 20, None);
-            refused += u32::from(opened.is_err_and(|error| error.status == Status::NoSpace));
+            refused += u32::from(opened.is_err_and(|error| fails_for_lack_of_descriptors(&error)));
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -425,15 +425,25 @@ fn helper_uses_the_heap_without_descriptors() {
     assert!(session.list().is_ok(), "the session goes on");
 }
 
-/// Fills blocks of the heap, and later checks that each block still has its contents.
-fn use_heap(region: &Region, tag: u64) {
+/// Tells whether a call may have failed because its process has no free descriptor. Until the process has one, it cannot
+/// connect to the next broker either.
+fn fails_for_lack_of_descriptors(error: &crossdock_client::Error) -> bool {
+    matches!(error.status, Status::NoSpace | Status::Disconnected)
+}
+
+/// Fills blocks of the heap, and later checks that each block still has its contents. A member that `is_crowded` has no
+/// free descriptor most of the time, so it may fail to make the heap larger.
+fn use_heap(region: &Region, tag: u64, is_crowded: bool) {
     let mut blocks = std::collections::VecDeque::new();
     let mut round = 0u64;
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2000) {
         round += 1;
         let words = 1 + (round * 7919 % 200) as usize;
-        let offset = region.allocate(8 * words as u64, 8).unwrap();
+        let offset = match region.allocate(8 * words as u64, 8) {
+            Err(error) if is_crowded && fails_for_lack_of_descriptors(&error) => continue,
+            made => made.unwrap(),
+        };
         // SAFETY: the block belongs to this member and has `words` words.
         let block =
             || unsafe { std::slice::from_raw_parts_mut(region.base().add(offset as usize).cast::<u64>(), words) };
