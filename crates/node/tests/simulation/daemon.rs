@@ -180,6 +180,7 @@ impl World {
     }
 
     pub fn write_down(&mut self, record: &Record) {
+        self.model.replaced(record);
         self.check_name(record);
         self.model.recorded(record);
         if let (Sabotage::FreeGhosts, Record::Ghost { member, .. }) = (self.sabotage, record) {

@@ -84,7 +84,7 @@ impl World {
             let has = |c: &&Client, id: &SegmentId| c.open.contains_key(id);
             let series = living.flat_map(|c| c.series.keys().filter(move |id| has(&c, id)).copied());
             let published = series.collect();
-            self.model.delivered(&self.clients[client], &request, &published);
+            self.model.delivered(&self.clients[client], number, &request, &published);
         }
     }
 

@@ -86,6 +86,9 @@ pub struct Model {
     /// The segments that may have lost their names, because a client asked to remove or to replace them, or because their
     /// run has ended.
     pub may_be_nameless: BTreeSet<SegmentId>,
+    /// The requests to replace an object that have reached the broker. Such a request may wait while another one makes
+    /// the object that it then replaces.
+    replacing: BTreeSet<(MemberId, u64)>,
 }
 
 impl Model {
@@ -136,6 +139,16 @@ impl Model {
     /// Gives the holders for a promise to this client, which has the memory.
     pub fn holders(&self, id: SegmentId, client: usize) -> Holders {
         self.lost.contains(&id).then(|| BTreeSet::from([client]))
+    }
+
+    /// If a record makes an object that replaces others, notes that the others may have lost their name.
+    pub fn replaced(&mut self, record: &Record) {
+        let Record::Segment { segment, workflow, kind, name, cause, .. } = record else { return };
+        if self.replacing.contains(&(cause.member, cause.request)) {
+            let key = (*workflow, *kind, name.clone());
+            let others = self.names.iter().filter(|(id, of)| **of == key && *id != segment);
+            self.may_be_nameless.extend(others.map(|(id, _)| *id));
+        }
     }
 
     /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
@@ -234,7 +247,10 @@ impl Model {
     /// Notes that a request has reached the broker. If the request may remove an object, the model no longer expects
     /// that the object exists.
     /// `published` has the series with living publishers: these series keep their names when others are published.
-    pub fn delivered(&mut self, client: &Client, request: &Request, published: &BTreeSet<SegmentId>) {
+    pub fn delivered(&mut self, client: &Client, number: u64, request: &Request, published: &BTreeSet<SegmentId>) {
+        if matches!(request, Request::Open { mode: OpenMode::Recreate, .. }) {
+            self.replacing.insert((client.member, number));
+        }
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
