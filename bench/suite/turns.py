@@ -7,8 +7,8 @@ figure is the median of the changes of all turns, and its noise is the interquar
 On a machine with few CPUs, the time of a hand-over between processes that sleep depends most on the CPUs that the kernel chooses
 for them, and a small change of the code can make another choice likelier. With all processes on one CPU, there is no such choice.
 
-An idle CPU of a virtual machine stops, and to wake it takes longer than the hand-over itself. A kernel that knows which CPUs have stopped
-also chooses CPUs by that. With CPUs that stay awake, both versions meet the same CPUs.
+An idle CPU of a virtual machine stops, and to wake it may take as long as the rest of a hand-over. With `awake`, no CPU stops. So the
+result says nothing about the time to wake a CPU, which users of such a machine do meet.
 """
 import contextlib
 import os
@@ -24,8 +24,6 @@ from .records import rounded, spread
 
 # A change of less than this is noise.
 LEAST_NOISE = 0.05
-
-
 # A program of the lowest priority: it runs only while no other program wants its CPU, so the CPU never stops. It ends with this process.
 STAY_AWAKE = ["setpriv", "--pdeathsig", "KILL", "chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]
 
