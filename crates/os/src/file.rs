@@ -508,6 +508,9 @@ mod tests {
         assert!(!is_whole(), "there is a hole, and memory behind the end");
         assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE - 4096));
         fill();
+        set_size(&file, SIZE - 1).unwrap();
+        assert!(is_whole(), "the file was cut inside its last page, which still has memory");
+        assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE));
         set_size(&file, SIZE - 4096).unwrap();
         assert!(!is_whole(), "the file was cut");
         assert_eq!(sizes(&file).unwrap(), (SIZE, SIZE - 4096));
