@@ -4,10 +4,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Lines};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, Mode, PortOptions, Region, Session};
@@ -17,10 +18,13 @@ use support::{Daemon, Raw, children, kill, open, spawn, until};
 
 /// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
+    command_of_helper(part, daemon).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn command_of_helper(part: &str, daemon: &Daemon) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", part, "--ignored", "--nocapture"]);
-    program.env("CROSSDOCK_TEST_SOCKET", daemon.socket()).stdout(Stdio::null());
-    program.spawn().unwrap()
+    program.args(["--exact", part, "--ignored", "--nocapture"]).env("CROSSDOCK_TEST_SOCKET", daemon.socket());
+    program
 }
 
 fn session_of_helper() -> Option<Session> {
@@ -380,9 +384,11 @@ fn a_keeper_that_is_stopped_holds_no_member_up() {
 #[test]
 fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
     let daemon = Daemon::start();
-    let crowded = ["helper_uses_the_heap_without_descriptors"; 2];
-    let parts = ["helper_uses_the_heap"; 2].into_iter().chain(crowded);
-    let mut workers: Vec<_> = parts.map(|part| helper(part, &daemon)).collect();
+    let mut workers = vec![helper("helper_uses_the_heap", &daemon), helper("helper_uses_the_heap", &daemon)];
+    let mut crowded = [(); 2].map(|()| CrowdedMember::start(&daemon));
+    for member in &mut crowded {
+        member.wait_until_refused();
+    }
     for _ in 0..4 {
         std::thread::sleep(Duration::from_millis(300));
         // Members without a free descriptor cannot connect to the next broker. This broker gives slots of the liveness
@@ -391,11 +397,33 @@ fn bystanders_blocks_stay_theirs_while_members_run_out_of_descriptors() {
         drop(daemon.newcomer());
         workers.push(helper("helper_uses_the_heap", &daemon));
     }
-    for mut worker in workers {
+    for worker in workers.iter_mut().chain(crowded.iter_mut().map(|member| &mut member.process)) {
         let status = worker.wait().unwrap();
         assert!(status.success(), "{status}");
     }
     daemon.stop();
+}
+
+/// The line that a member without descriptors writes when one of its calls was refused for this reason.
+const REFUSED: &str = "refused: no descriptor is free";
+
+struct CrowdedMember {
+    process: Child,
+    /// What the member writes. It must stay open until the member's end.
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl CrowdedMember {
+    fn start(daemon: &Daemon) -> Self {
+        let mut program = command_of_helper("helper_uses_the_heap_without_descriptors", daemon);
+        let mut process = program.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, lines }
+    }
+
+    fn wait_until_refused(&mut self) {
+        assert!(self.lines.any(|line| line.unwrap().ends_with(REFUSED)), "it had no descriptor left");
+    }
 }
 
 #[test]
@@ -407,7 +435,7 @@ fn helper_uses_the_heap_without_descriptors() {
         let (region, member) = (region.clone(), session.member().0);
         move || use_heap(&region, member, true)
     });
-    let mut refused = 0;
+    let mut was_refused = false;
     while !works.is_finished() {
         let mut taken = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
@@ -416,12 +444,17 @@ fn helper_uses_the_heap_without_descriptors() {
         let until = Instant::now() + Duration::from_millis(200);
         while Instant::now() < until && !works.is_finished() {
             let opened = session.region("other", Mode::OpenOrCreate, 1 << 20, None);
-            refused += u32::from(opened.is_err_and(|error| fails_for_lack_of_descriptors(&error)));
+            if let (Err(error), false) = (opened, was_refused) {
+                // The test kills no broker before it has read the line, so the session had a connection.
+                assert_eq!(error.status, Status::NoSpace, "{error}");
+                println!("{REFUSED}");
+                was_refused = true;
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
-    works.join().unwrap();
-    assert!(refused > 0, "it had no descriptor left");
+    let checked = works.join().unwrap();
+    assert!(was_refused && checked > 300, "{checked} blocks checked");
     assert!(session.list().is_ok(), "the session goes on");
 }
 
@@ -431,10 +464,11 @@ fn fails_for_lack_of_descriptors(error: &crossdock_client::Error) -> bool {
     matches!(error.status, Status::NoSpace | Status::Disconnected)
 }
 
-/// Fills blocks of the heap, and later checks that each block still has its contents. A member that `is_crowded` has no
-/// free descriptor most of the time, so it may fail to make the heap larger.
-fn use_heap(region: &Region, tag: u64, is_crowded: bool) {
+/// Fills blocks of the heap, and later checks that each block still has its contents. Returns how many it checked. A
+/// member that `is_crowded` has no free descriptor most of the time, so it may fail to make the heap larger.
+fn use_heap(region: &Region, tag: u64, is_crowded: bool) -> u64 {
     let mut blocks = std::collections::VecDeque::new();
+    let mut checked = 0;
     let mut round = 0u64;
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(2000) {
@@ -455,6 +489,8 @@ fn use_heap(region: &Region, tag: u64, is_crowded: bool) {
             let block = unsafe { std::slice::from_raw_parts(region.base().add(offset as usize).cast::<u64>(), words) };
             assert!(block.iter().all(|word| *word == tag ^ round), "another member's bytes in block {offset}");
             region.deallocate(offset).unwrap();
+            checked += 1;
         }
     }
+    checked
 }
