@@ -9,6 +9,9 @@ for them, and a small change of the code can make another choice likelier. With 
 
 An idle CPU of a virtual machine stops, and to wake it may take as long as the rest of a hand-over. With `awake`, no CPU stops. So the
 result says nothing about the time to wake a CPU, which users of such a machine do meet.
+
+Both versions must be measured by the same rules. If a rule has changed since a former commit, `bench/former` has a patch that gives
+the commit's measuring programs the new rule.
 """
 import contextlib
 import os
@@ -60,6 +63,10 @@ def checkout(top, commit):
     if not (tree / ".git").exists():
         subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(top), str(tree)], check=True)
     subprocess.run(["git", "checkout", "--quiet", "--force", "--detach", commit], cwd=tree, check=True)
+    for patch in (top / "bench/former").glob("*.patch"):
+        if commit.startswith(patch.stem):
+            print(f"{patch.relative_to(top)} changes how {commit[:12]} measures", file=sys.stderr, flush=True)
+            subprocess.run(["git", "apply", str(patch)], cwd=tree, check=True)
     subprocess.run(["scripts/setup", "bench"], cwd=tree, stdout=2, check=True)
     return tree
 

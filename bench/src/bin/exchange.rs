@@ -25,6 +25,9 @@ const SIZES: [(usize, u64); 6] =
 const LEVELS: [(&str, ItemLevel); 3] =
     [("cooperative", ItemLevel::Cooperative), ("verified", ItemLevel::Verified), ("strict", ItemLevel::Strict)];
 const WAIT: Duration = Duration::from_secs(60);
+/// How long both processes sleep before the rounds of each size. A kernel may choose a CPU for a process by how busy the
+/// CPUs have been in the last tenth of a second. The start of the processes must not decide this for the first rounds.
+const REST: Duration = Duration::from_millis(300);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -206,6 +209,7 @@ fn tcp(cases: &[(usize, u64)]) -> Vec<Times> {
     let mut all = Vec::new();
     for &(size, rounds) in cases {
         let (mut memory, mut times) = (vec![0u8; size], Times::new());
+        std::thread::sleep(REST);
         for round in 0..rounds + 2 {
             let begun = now_ns();
             write_words(&mut memory, round);
@@ -233,6 +237,7 @@ fn items(command: &Path, way: &str, cases: &[(usize, u64)]) -> Vec<Times> {
         let (key, mut times) = (format!("payload.{size}"), Times::new());
         let options = ItemOptions { level, ..ItemOptions::bytes(size as u64) };
         let mut item = session.create_item(&key, &options).expect("the item can be made");
+        std::thread::sleep(REST);
         for round in 0..rounds + 2 {
             let begun = now_ns();
             write_words(&mut item.bytes_mut()[..size], round);

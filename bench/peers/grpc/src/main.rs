@@ -72,6 +72,8 @@ impl payloads_server::Payloads for Receiver {
 const WINDOW: u32 = 16 << 20;
 /// The longest frame of HTTP/2. By default it is 16 KiB.
 const FRAME: u32 = 1 << 20;
+/// How long both processes sleep before the rounds of each size, as in `exchange` (bench/src/bin/exchange.rs).
+const REST: std::time::Duration = std::time::Duration::from_millis(300);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -99,6 +101,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (size, rounds) = case.split_once(':').ok_or("SIZE:ROUNDS is needed")?;
         let (size, rounds): (usize, u64) = (size.parse()?, rounds.parse()?);
         let (mut whole, mut handover) = (Vec::new(), Vec::new());
+        std::thread::sleep(REST);
         // The first two rounds warm up and are not measured.
         for round in 0..rounds + 2 {
             let begun = now_ns();
