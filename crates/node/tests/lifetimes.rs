@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, OpenMode, Request};
-use support::{Daemon, Raw, children, kill, open, spawn, until};
+use support::{Daemon, Raw, children, connect_to_next_daemon, kill, open, set_limit, spawn, until};
 
 /// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
@@ -34,7 +34,9 @@ fn session_of_helper() -> Option<Session> {
 fn session_of_helper_as(task: Option<&str>) -> Option<Session> {
     let socket = std::env::var_os("CROSSDOCK_TEST_SOCKET")?;
     let task = task.map(str::to_owned);
-    Some(Session::connect(&ConnectOptions { socket: Some(socket.into()), task, ..Default::default() }).unwrap())
+    let options = ConnectOptions { socket: Some(socket.into()), task, ..Default::default() };
+    // The test may kill the daemon while this process starts.
+    Some(connect_to_next_daemon(&options))
 }
 
 fn kill_keeper(daemon: &mut Daemon) {
@@ -358,7 +360,7 @@ fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
 fn helper_uses_the_heap() {
     let Some(session) = session_of_helper() else { return };
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
-    use_heap(&region, session.member().0, false);
+    use_heap(&region, session.member().0);
 }
 
 #[test]
@@ -431,53 +433,53 @@ impl CrowdedMember {
 fn helper_uses_the_heap_without_descriptors() {
     let Some(session) = session_of_helper() else { return };
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
+    // Without a descriptor, the heap cannot become larger. So this member makes it large enough for its blocks first.
+    let blocks: Vec<_> = (1..=300).map(|round| region.allocate(8 * words_of(round) as u64, 8).unwrap()).collect();
+    blocks.into_iter().for_each(|block| region.deallocate(block).unwrap());
+    // With a low limit, all descriptors are soon taken.
+    let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    set_limit(std::process::id(), rustix::process::Rlimit { current: Some(100), maximum });
+    let taken = take_all_descriptors();
+    // The test kills no broker before it has read the line, so the session has a connection.
+    let refused = session.region("other", Mode::OpenOrCreate, 1 << 20, None).map(drop);
+    assert_eq!(refused.map_err(|error| error.status), Err(Status::NoSpace));
+    drop(taken);
+    println!("{REFUSED}");
     let works = std::thread::spawn({
         let (region, member) = (region.clone(), session.member().0);
-        move || use_heap(&region, member, true)
+        move || use_heap(&region, member)
     });
-    let mut was_refused = false;
     while !works.is_finished() {
-        let mut taken = Vec::new();
-        while let Ok(file) = std::fs::File::open("/dev/null") {
-            taken.push(file);
-        }
-        let until = Instant::now() + Duration::from_millis(200);
-        while Instant::now() < until && !works.is_finished() {
-            let opened = session.region("other", Mode::OpenOrCreate, 1 << 20, None);
-            if let (Err(error), false) = (opened, was_refused) {
-                // The test kills no broker before it has read the line, so the session had a connection.
-                assert_eq!(error.status, Status::NoSpace, "{error}");
-                println!("{REFUSED}");
-                was_refused = true;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let taken = take_all_descriptors();
+        std::thread::sleep(Duration::from_millis(200));
+        drop(taken);
+        // The session can connect to the next broker now, and goes on.
+        session.list().unwrap();
     }
-    let checked = works.join().unwrap();
-    assert!(was_refused && checked > 300, "{checked} blocks checked");
-    assert!(session.list().is_ok(), "the session goes on");
+    works.join().unwrap();
 }
 
-/// Tells whether a call may have failed because its process has no free descriptor. Until the process has one, it cannot
-/// connect to the next broker either.
-fn fails_for_lack_of_descriptors(error: &crossdock_client::Error) -> bool {
-    matches!(error.status, Status::NoSpace | Status::Disconnected)
+fn take_all_descriptors() -> Vec<std::fs::File> {
+    std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
 }
 
-/// Fills blocks of the heap, and later checks that each block still has its contents. Returns how many it checked. A
-/// member that `is_crowded` has no free descriptor most of the time, so it may fail to make the heap larger.
-fn use_heap(region: &Region, tag: u64, is_crowded: bool) -> u64 {
+/// Gives the size of the block that `use_heap` allocates in this round.
+fn words_of(round: u64) -> usize {
+    1 + (round * 7919 % 200) as usize
+}
+
+/// Fills blocks of the heap, and checks later that each block still has its contents. Ends after two seconds, but not
+/// before it has checked 300 blocks.
+fn use_heap(region: &Region, tag: u64) {
     let mut blocks = std::collections::VecDeque::new();
     let mut checked = 0;
     let mut round = 0u64;
     let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(2000) {
+    while began.elapsed() < Duration::from_secs(2) || checked < 300 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{checked} blocks in a minute");
         round += 1;
-        let words = 1 + (round * 7919 % 200) as usize;
-        let offset = match region.allocate(8 * words as u64, 8) {
-            Err(error) if is_crowded && fails_for_lack_of_descriptors(&error) => continue,
-            made => made.unwrap(),
-        };
+        let words = words_of(round);
+        let offset = region.allocate(8 * words as u64, 8).unwrap();
         // SAFETY: the block belongs to this member and has `words` words.
         let block =
             || unsafe { std::slice::from_raw_parts_mut(region.base().add(offset as usize).cast::<u64>(), words) };
@@ -492,5 +494,4 @@ fn use_heap(region: &Region, tag: u64, is_crowded: bool) -> u64 {
             checked += 1;
         }
     }
-    checked
 }

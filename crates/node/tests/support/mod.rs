@@ -62,15 +62,8 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
-    /// Connects a new session as soon as a broker serves. A new keeper listens before its broker serves, and the broker of
-    /// a killed keeper may still listen for a moment.
     pub fn newcomer(&self) -> Session {
-        let mut found = None;
-        until("the new daemon serves", || {
-            found = Session::connect(&self.options()).ok();
-            found.is_some()
-        });
-        found.unwrap()
+        connect_to_next_daemon(&self.options())
     }
 
     /// Gives the process id of the broker.
@@ -152,6 +145,17 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 pub fn kill(pid: u32, signal: &str) {
     Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status().unwrap();
+}
+
+/// Connects a new session as soon as a broker serves. A new keeper listens before its broker serves, and the broker of a
+/// killed keeper may still listen for a moment.
+pub fn connect_to_next_daemon(options: &ConnectOptions) -> Session {
+    let mut found = None;
+    until("the new daemon serves", || {
+        found = Session::connect(options).ok();
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// Limits the descriptors of a process so that it can open only `free` more. Returns the limit that the process had
