@@ -145,10 +145,16 @@ impl Model {
     pub fn replaced(&mut self, record: &Record) {
         let Record::Segment { segment, workflow, kind, name, cause, .. } = record else { return };
         if self.replacing.contains(&(cause.member, cause.request)) {
-            let key = (*workflow, *kind, name.clone());
-            let others = self.names.iter().filter(|(id, of)| **of == key && *id != segment);
-            self.may_be_nameless.extend(others.map(|(id, _)| *id));
+            let others: Vec<_> = self.named(*workflow, *kind, name).filter(|id| id != segment).collect();
+            self.may_be_nameless.extend(others);
         }
+    }
+
+    /// Gives the segments that were made with this name.
+    fn named(&self, workflow: u64, kind: SegmentKind, name: &str) -> impl Iterator<Item = SegmentId> {
+        let has_name =
+            move |(_, of): &(&SegmentId, &(u64, SegmentKind, String))| (of.0, of.1, &*of.2) == (workflow, kind, name);
+        self.names.iter().filter(has_name).map(|(id, _)| *id)
     }
 
     /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
@@ -254,8 +260,8 @@ impl Model {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
-                let key = (client.workflow, *kind, name.clone());
-                self.may_be_nameless.extend(self.names.iter().filter(|(_, of)| **of == key).map(|(id, _)| *id));
+                let named: Vec<_> = self.named(client.workflow, *kind, name).collect();
+                self.may_be_nameless.extend(named);
             }
             Request::Publish { name, .. } => {
                 let kind = SegmentKind::Series;
