@@ -14,9 +14,8 @@ use crossdock_client::{
     Session, Status, Variable,
 };
 use crossdock_os::testing::{close_all_descriptors, processor_time, until_within};
-use rustix::process::{Resource, Rlimit};
 use support::series::{failed, publish, shows};
-use support::{Daemon, kill, set_limit};
+use support::{Daemon, kill, limit_descriptors};
 
 /// Runs the helper test `part` in another process of this test program.
 fn run_helper(part: &str) {
@@ -48,12 +47,6 @@ fn check_own_files(files: Vec<(File, u64)>) {
 
 fn broker() -> u32 {
     std::env::var("CROSSDOCK_TEST_BROKER").unwrap().parse().unwrap()
-}
-
-/// Sets this process's limit of descriptors, and returns the limit before.
-fn limit_descriptors(limit: Option<u64>) -> Option<u64> {
-    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    set_limit(std::process::id(), Rlimit { current: limit, maximum }).current
 }
 
 /// Checks that this process uses hardly any CPU time while this thread does `meanwhile`, which takes a second.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossdock_client::{ConnectOptions, End, ItemLevel, ItemOptions, Mode, PortOptions, Region, Session};
 use crossdock_layout::Status;
 use crossdock_layout::wire::{Answer, OpenMode, Request};
-use support::{Daemon, Raw, children, connect_to_next_daemon, kill, open, set_limit, spawn, until};
+use support::{Daemon, Raw, children, connect_to_next_daemon, kill, limit_descriptors, open, spawn, until};
 
 /// Starts another process of this test program, which runs only the helper test `part`.
 fn helper(part: &str, daemon: &Daemon) -> Child {
@@ -32,11 +32,12 @@ fn session_of_helper() -> Option<Session> {
 }
 
 fn session_of_helper_as(task: Option<&str>) -> Option<Session> {
+    Some(Session::connect(&ConnectOptions { task: task.map(str::to_owned), ..options_of_helper()? }).unwrap())
+}
+
+fn options_of_helper() -> Option<ConnectOptions> {
     let socket = std::env::var_os("CROSSDOCK_TEST_SOCKET")?;
-    let task = task.map(str::to_owned);
-    let options = ConnectOptions { socket: Some(socket.into()), task, ..Default::default() };
-    // The test may kill the daemon while this process starts.
-    Some(connect_to_next_daemon(&options))
+    Some(ConnectOptions { socket: Some(socket.into()), ..Default::default() })
 }
 
 fn kill_keeper(daemon: &mut Daemon) {
@@ -294,10 +295,7 @@ fn without_descriptors_a_call_fails_and_the_session_lives() {
 fn helper_runs_out_of_descriptors() {
     let Some(session) = session_of_helper() else { return };
     let region = session.region("r", Mode::CreateOnly, 1 << 20, None).unwrap();
-    let mut taken = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        taken.push(file);
-    }
+    let mut taken = take_all_descriptors();
     for left in 0..4 {
         // A region takes one descriptor.
         let opened = session.region("other", Mode::OpenOrCreate, 1 << 20, None).map(drop);
@@ -320,10 +318,7 @@ fn helper_runs_out_of_descriptors() {
     let b = session_of_helper_as(Some("b")).unwrap();
     // This call reserves a place for the descriptors of items.
     drop(b.access_item("first", None).unwrap());
-    let mut taken = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        taken.push(file);
-    }
+    let taken = take_all_descriptors();
     for key in ["first", "second", "second", "third"] {
         let opened = b.access_item(key, None).map(drop);
         assert!(opened.is_ok(), "{key}: {opened:?}");
@@ -358,7 +353,9 @@ fn blocks_of_living_members_stay_theirs_while_keepers_are_killed() {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn helper_uses_the_heap() {
-    let Some(session) = session_of_helper() else { return };
+    let Some(options) = options_of_helper() else { return };
+    // The test may kill the daemon while this process starts.
+    let session = connect_to_next_daemon(&options);
     let region = session.region("heap", Mode::OpenOrCreate, 64 << 20, None).unwrap();
     use_heap(&region, session.member().0);
 }
@@ -437,8 +434,7 @@ fn helper_uses_the_heap_without_descriptors() {
     let blocks: Vec<_> = (1..=300).map(|round| region.allocate(8 * words_of(round) as u64, 8).unwrap()).collect();
     blocks.into_iter().for_each(|block| region.deallocate(block).unwrap());
     // With a low limit, all descriptors are soon taken.
-    let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    set_limit(std::process::id(), rustix::process::Rlimit { current: Some(100), maximum });
+    limit_descriptors(Some(100));
     let taken = take_all_descriptors();
     // The test kills no broker before it has read the line, so the session has a connection.
     let refused = session.region("other", Mode::OpenOrCreate, 1 << 20, None).map(drop);

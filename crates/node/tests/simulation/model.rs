@@ -145,16 +145,14 @@ impl Model {
     pub fn replaced(&mut self, record: &Record) {
         let Record::Segment { segment, workflow, kind, name, cause, .. } = record else { return };
         if self.replacing.contains(&(cause.member, cause.request)) {
-            let others: Vec<_> = self.named(*workflow, *kind, name).filter(|id| id != segment).collect();
-            self.may_be_nameless.extend(others);
+            self.may_lose_name(*workflow, *kind, name, Some(*segment));
         }
     }
 
-    /// Gives the segments that were made with this name.
-    fn named(&self, workflow: u64, kind: SegmentKind, name: &str) -> impl Iterator<Item = SegmentId> {
-        let has_name =
-            move |(_, of): &(&SegmentId, &(u64, SegmentKind, String))| (of.0, of.1, &*of.2) == (workflow, kind, name);
-        self.names.iter().filter(has_name).map(|(id, _)| *id)
+    /// Notes that the segments that were made with this name, `except` one, may have lost it.
+    fn may_lose_name(&mut self, workflow: u64, kind: SegmentKind, name: &str, except: Option<SegmentId>) {
+        let named = self.names.iter().filter(|(_, of)| (of.0, of.1, &*of.2) == (workflow, kind, name));
+        self.may_be_nameless.extend(named.map(|(id, _)| *id).filter(|id| Some(*id) != except));
     }
 
     /// Notes a record of the journal. Checks that each new id is greater than all ids before it, even after kills.
@@ -260,8 +258,7 @@ impl Model {
         match request {
             Request::Remove { kind, name, .. } | Request::Open { kind, name, mode: OpenMode::Recreate, .. } => {
                 self.promises.retain(|_, p| !(p.workflow == client.workflow && p.kind == *kind && p.name == *name));
-                let named: Vec<_> = self.named(client.workflow, *kind, name).collect();
-                self.may_be_nameless.extend(named);
+                self.may_lose_name(client.workflow, *kind, name, None);
             }
             Request::Publish { name, .. } => {
                 let kind = SegmentKind::Series;

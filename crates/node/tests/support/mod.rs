@@ -62,6 +62,7 @@ impl Daemon {
         Session::connect(&self.options()).unwrap()
     }
 
+    /// Connects a new session as soon as a broker serves.
     pub fn newcomer(&self) -> Session {
         connect_to_next_daemon(&self.options())
     }
@@ -171,6 +172,12 @@ pub fn starve(process: u32, free: usize) -> Rlimit {
 /// Sets the limit of a process's descriptors. Returns the limit that the process had before.
 pub fn set_limit(process: u32, limit: Rlimit) -> Rlimit {
     prlimit(Pid::from_raw(process as i32), Resource::Nofile, limit).unwrap()
+}
+
+/// Sets this process's limit of descriptors. Returns the limit that it had before.
+pub fn limit_descriptors(limit: Option<u64>) -> Option<u64> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    set_limit(std::process::id(), Rlimit { current: limit, maximum }).current
 }
 
 /// A client through which a test can send any message, also a wrong message.
