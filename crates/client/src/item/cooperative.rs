@@ -14,7 +14,7 @@ use crate::segment::SegmentOpening;
 #[derive(Debug)]
 pub(super) struct MappedItem {
     pub memory: ItemMemory,
-    pub given: ItemGiven,
+    pub given: Arc<ItemGiven>,
     /// If the item's owner word is one of these numbers, the item belongs to this rank or to any rank of this task.
     pub own: PartyNumbers,
     pub _opening: SegmentOpening,

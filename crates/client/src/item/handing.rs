@@ -1,12 +1,13 @@
 //! The operations of an item's owner: transfer the item, copy, destroy, resize and share it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
 use crossdock_layout::Status;
-use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath, Party};
+use crossdock_layout::wire::{Answer, ItemLevel, ItemRequest, OnDeath};
 
-use super::{Item, ItemOptions, SharedItem, State, party};
+use super::{Item, ItemOptions, SharedItem, SpentReason, State, party};
 use crate::connection::Answered;
 use crate::{Error, Result};
 
@@ -40,12 +41,11 @@ impl Item {
                 return Err(Error::new(Status::Invalid, text));
             }
             mapped.memory.hand_over(word, self.open.session.member()).map_err(|e| self.named(e))?;
-            // The text is made after the hand-over, because the next owner waits for the hand-over.
-            self.spend(transferred(self.key(), &addressee));
+            self.spend(SpentReason::Transferred(addressee));
             return Ok(());
         }
-        let gone = transferred(self.key(), &addressee);
-        self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, gone)
+        let reason = SpentReason::Transferred(addressee.clone());
+        self.give_up(ItemRequest::Transfer { item: self.id(), to: addressee }, reason)
     }
 
     /// Removes the item. Tasks that wait for the item get an error.
@@ -65,15 +65,14 @@ impl Item {
         self.check_process()?;
         self.memory()?;
         self.open.close_region()?;
-        let gone = format!("item '{}' was destroyed", self.key());
         let request = ItemRequest::Destroy { item: self.id() };
         if let State::Cooperative(mapped, _) = &self.state {
             mapped.memory.end(self.open.session.member()).map_err(|e| self.named(e))?;
-            self.spend(gone);
+            self.spend(SpentReason::Destroyed);
             self.open.session.items().forget(self.key(), self.id());
             return self.open.session.ask_item(request, None).map(drop);
         }
-        self.give_up(request, gone)
+        self.give_up(request, SpentReason::Destroyed)
     }
 
     /// Checks that this process opened the item itself. A forked child has the same member id as its parent, so the
@@ -83,9 +82,9 @@ impl Item {
     }
 
     /// Unmaps the memory and then sends the request. If the daemon refuses the request, opens the item again.
-    fn give_up(&mut self, request: ItemRequest, gone: String) -> Result<()> {
+    fn give_up(&mut self, request: ItemRequest, reason: SpentReason) -> Result<()> {
         let opening = self.opening();
-        self.spend(gone);
+        self.spend(reason);
         self.open.session.ask_item(request, None).map(drop).inspect_err(|_| drop(self.open_again(opening)))
     }
 
@@ -111,14 +110,15 @@ impl Item {
             if !is_same {
                 return Err(Error::new(Status::Closed, format!("item '{}' was handed on", self.key())));
             }
-            (self.open.given.size, self.open.given.file) = (given.size, given.file);
+            let known = Arc::make_mut(&mut self.open.given);
+            (known.size, known.file) = (given.size, given.file);
             ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))
         });
         self.state = match memory {
             Ok(memory) => State::Own(memory),
             Err(error) => {
                 self.open.session.connection().release_opening(self.id(), opening);
-                State::Spent(format!("item '{}' could not be opened again: {error}", self.key()))
+                State::Spent(SpentReason::NotOpened(error))
             }
         };
         None
@@ -154,7 +154,7 @@ impl Item {
         if let State::Cooperative(mapped, _) = &self.state {
             mapped.memory.set_on_death(on_death);
         }
-        self.open.given.on_death = on_death;
+        Arc::make_mut(&mut self.open.given).on_death = on_death;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Item {
         let opening = self.opening();
         // The mapping is removed before the daemon shrinks the item. Otherwise an access to the removed part of the
         // data would cause a SIGBUS.
-        self.spend(format!("item '{}' is being resized", self.key()));
+        self.spend(SpentReason::Resizing);
         let opened = self.open.session.ask_item(ItemRequest::Resize { item: self.id(), size }, None);
         let memory = opened.and_then(super::session::taken).and_then(|(given, descriptor)| {
             let memory = ItemMemory::open(&descriptor, given.size, Backing::Own).map_err(|e| self.named(e))?;
@@ -193,7 +193,7 @@ impl Item {
         });
         match memory {
             Ok((given, memory)) => {
-                self.open.given.size = given;
+                Arc::make_mut(&mut self.open.given).size = given;
                 self.state = State::Own(memory);
                 if self.contents().is_err() {
                     self.describe(&super::Contents::Bytes)?;
@@ -247,7 +247,7 @@ impl Item {
             return Err(Error::new(Status::Invalid, text));
         }
         let opening = self.opening();
-        self.spend(format!("item '{}' is shared", self.key()));
+        self.spend(SpentReason::Shared);
         let shared = self.open.session.ask_item(ItemRequest::Share { item: self.id() }, Some(Duration::ZERO));
         match shared.and_then(|answer| self.open.session.opened_view(answer)) {
             Ok(view) => Ok(SharedItem::new(view)),
@@ -258,9 +258,4 @@ impl Item {
             }
         }
     }
-}
-
-/// Says why a value has no item any more.
-fn transferred(key: &str, to: &Party) -> String {
-    format!("item '{key}' was transferred to {to}")
 }

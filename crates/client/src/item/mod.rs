@@ -14,6 +14,7 @@ mod opened;
 mod options;
 mod session;
 mod shared;
+mod spent;
 
 use crossdock_core::item::{HolderToken, ItemMemory};
 use crossdock_layout::Status;
@@ -29,6 +30,7 @@ pub use shared::{ItemView, SharedItem};
 pub(crate) use cooperative::CooperativeItems;
 
 use cooperative::MappedItem;
+use spent::SpentReason;
 
 use crate::{Error, Mode, Region, Result, Session};
 
@@ -47,16 +49,17 @@ enum State {
     /// The item is cooperative, so each task that has ever opened it keeps it mapped. This member is the item's holder,
     /// and the session counts the item as held.
     Cooperative(Arc<MappedItem>, HolderToken),
-    /// The value has no item any more. The text says why, for example which task got the item.
-    Spent(String),
+    /// The value has no item any more.
+    Spent(SpentReason),
 }
 
 impl State {
-    fn memory(&self) -> Result<&ItemMemory> {
+    /// The item's memory. `key` is the item's key, for the error.
+    fn memory(&self, key: &str) -> Result<&ItemMemory> {
         match self {
             Self::Own(memory) => Ok(memory),
             Self::Cooperative(mapped, _) => Ok(&mapped.memory),
-            Self::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
+            Self::Spent(reason) => Err(reason.error(key)),
         }
     }
 }
@@ -127,7 +130,7 @@ impl Item {
         match &mut self.state {
             State::Own(memory) => memory.describe(contents).map_err(named),
             State::Cooperative(mapped, _) => mapped.memory.describe_held(contents).map_err(named),
-            State::Spent(why) => Err(Error::new(Status::Closed, why.clone())),
+            State::Spent(reason) => Err(reason.error(open.key())),
         }
     }
 
@@ -139,7 +142,7 @@ impl Item {
     /// item is spent, `DISCONNECTED` in a forked child.
     pub fn region(&mut self) -> Result<Region> {
         self.check_process()?;
-        self.open.region_in(self.state.memory()?)
+        self.open.region_in(self.state.memory(self.open.key())?)
     }
 
     /// Opens the heap in the item. `mode` says whether the heap must exist, must not exist yet, may be made, or is
@@ -167,12 +170,12 @@ impl Item {
     }
 
     fn memory(&self) -> Result<&ItemMemory> {
-        self.state.memory()
+        self.state.memory(self.key())
     }
 
     /// Makes the value for an item that the daemon gave and that is not cooperative.
     fn owned(session: &Session, given: ItemGiven, memory: ItemMemory) -> Self {
-        Self { open: OpenItem::new(session, given), state: State::Own(memory) }
+        Self { open: OpenItem::new(session, Arc::new(given)), state: State::Own(memory) }
     }
 
     /// Makes the value for a cooperative item that this member holds from now on. As long as the value has the item, the
@@ -183,9 +186,9 @@ impl Item {
         Self { open, state: State::Cooperative(mapped, token) }
     }
 
-    /// Takes the item away from this value. `why` says in words why the value has no item any more.
-    fn spend(&mut self, why: String) {
-        if let State::Cooperative(..) = std::mem::replace(&mut self.state, State::Spent(why)) {
+    /// Takes the item away from this value.
+    fn spend(&mut self, reason: SpentReason) {
+        if let State::Cooperative(..) = std::mem::replace(&mut self.state, State::Spent(reason)) {
             self.open.session.connection().holds_item_no_more();
         }
     }
@@ -197,7 +200,7 @@ impl Drop for Item {
         match &self.state {
             State::Own(_) => {
                 // The memory is unmapped before the daemon hears that the item is closed.
-                self.spend(String::new());
+                self.spend(SpentReason::Closed);
                 self.open.session.connection().release_item(self.id());
             }
             State::Cooperative(mapped, _) => {
@@ -206,7 +209,7 @@ impl Drop for Item {
                 if self.check_process().is_ok() {
                     let _ = mapped.memory.let_go(self.open.session.member());
                 }
-                self.spend(String::new());
+                self.spend(SpentReason::Closed);
             }
             State::Spent(_) => {}
         }

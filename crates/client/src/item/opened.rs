@@ -15,12 +15,14 @@ use crate::{Error, Region, Result, SegmentKind, Session};
 #[derive(Debug)]
 pub struct OpenItem {
     pub(super) session: Session,
-    pub(super) given: ItemGiven,
+    /// The daemon's answer. All values that open one cooperative item in this session share it until one of them changes
+    /// it.
+    pub(super) given: Arc<ItemGiven>,
     heap: Option<OpenHeap>,
 }
 
 impl OpenItem {
-    pub(super) fn new(session: &Session, given: ItemGiven) -> Self {
+    pub(super) fn new(session: &Session, given: Arc<ItemGiven>) -> Self {
         Self { session: session.clone(), given, heap: None }
     }
 

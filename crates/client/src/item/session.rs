@@ -166,6 +166,7 @@ impl Session {
             error.about(SegmentKind::Item, &given.key)
         })?;
         let own = given.words.iter().filter_map(|w| u32::try_from(*w).ok()).collect();
+        let given = Arc::new(given);
         let known = Arc::new(MappedItem { memory, given: given.clone(), own, _opening: opening });
         self.items().learn(&known);
         if given.created {
@@ -175,8 +176,7 @@ impl Session {
             }
         }
         let (timeout, deadline) = wait.unwrap_or((None, Deadline::after(Duration::ZERO)));
-        let key = given.key;
-        self.take_known(&key, known, timeout, deadline)?.ok_or_else(|| gone(&key))
+        self.take_known(&given.key, known, timeout, deadline)?.ok_or_else(|| gone(&given.key))
     }
 
     /// Takes a cooperative item whose memory this session has mapped. Waits in shared memory, without the daemon, until

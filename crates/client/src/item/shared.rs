@@ -1,5 +1,6 @@
 //! Items that are shared for reading: `ItemView` for a reader, and `SharedItem` for the owner.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossdock_core::item::{Backing, ItemMemory};
@@ -32,7 +33,7 @@ impl std::ops::Deref for ItemView {
 
 impl ItemView {
     pub(super) fn new(session: &Session, given: ItemGiven, memory: ItemMemory, opening: SegmentOpening) -> Self {
-        Self { open: OpenItem::new(session, given), memory, _opening: opening }
+        Self { open: OpenItem::new(session, Arc::new(given)), memory, _opening: opening }
     }
 
     /// The item's data. They are mapped read-only, so a write to them causes a SIGSEGV.
