@@ -11,6 +11,7 @@ that this program started are killed, by their numbers. At the end it prints wha
 """
 import argparse
 import contextlib
+import fcntl
 import json
 import mmap
 import os
@@ -35,6 +36,7 @@ NAMELESS = {"worker-c": 100}
 LOST = {"worker-cpp": 2}
 # How many blocks a worker may have beyond these, for the moment that a call takes.
 SPARE = 4
+SHARED = pathlib.Path("/dev/shm")
 PLAN = pathlib.Path(__file__).resolve().parents[2] / "crates/os/src/faults.rs"
 
 class Faults:
@@ -227,6 +229,22 @@ class Runner:
             self.kill()
         return True
 
+def shared_files():
+    """Gives the names of the files in /dev/shm."""
+    return {entry.name for entry in os.scandir(SHARED) if entry.is_file(follow_symlinks=False)}
+
+def is_in_use(path):
+    """Tells whether a process has the file open or mapped. The kernel grants a lease only if no process has."""
+    signal.signal(signal.SIGIO, lambda *_: None)  # the kernel sends it if a process opens the file meanwhile
+    try:
+        with open(path, "r+b") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            return False
+    except FileNotFoundError:
+        return True  # the process that made the file has removed it since
+    except BlockingIOError:
+        return True
+
 class Soak:
     def __init__(self, options):
         self.options, self.random = options, random.Random(options.seed)
@@ -252,6 +270,7 @@ class Soak:
         self.runs = self.folder / "runs"
         self.runs.mkdir(mode=0o700)
         self.runners = [Runner(self, file) for file in options.run]
+        self.shared_before = shared_files()
 
     def second(self):
         return time.monotonic() - self.began
@@ -465,6 +484,8 @@ class Soak:
             self.runners[0].start()
             self.runners[0].process.wait(LONGEST_RUN)
         left += sorted(str(path) for path in self.runs.rglob("*") if path.parent != self.runs)
+        # MPI programs make files in the machine's /dev/shm. Files that other programs use are not left.
+        left += sorted(str(SHARED / name) for name in shared_files() - self.shared_before if not is_in_use(SHARED / name))
         if left:
             self.fault(f"files are left: {left}")
 

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use common::{Place, finish, signal, until};
 use rustix::process::Signal;
@@ -41,6 +42,42 @@ fn a_runner_killed_at_any_moment_of_its_start_leaves_nothing() {
         front.wait().unwrap();
     }
     until("all runs to have cleaned up", || place.processes().is_empty());
+    place.assert_nothing_left("process");
+}
+
+/// The task makes a file as MPICH does, and is killed before it removes the file's name.
+#[test]
+fn files_that_killed_mpi_ranks_left_in_shared_memory_go_at_the_end_of_the_run() {
+    let place = Place::new("workflow: w\ntasks:\n  rank: {command: 'echo > /dev/shm/mpich_shm_MARK_0; kill -9 $$'}\n");
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 137, "{}\n{}", run.err, run.out);
+    assert!(!Path::new(&format!("/dev/shm/mpich_shm_{}_0", place.mark)).exists());
+    place.assert_nothing_left("process");
+}
+
+#[test]
+fn files_that_killed_mpi_ranks_left_in_shared_memory_go_with_the_next_run_if_the_runner_was_killed() {
+    let text = "workflow: w\ntasks:\n  rank: {command: 'echo > /dev/shm/ucx_shm_posix_MARK; echo ready; sleep MARK'}\n";
+    let place = Place::new(text);
+    let path = |name: &str| PathBuf::from(format!("/dev/shm/{name}_{}", place.mark));
+    let mut front = place.start("process", &[]);
+    place.await_log("rank", "ready");
+    let of_living = fs::File::create(path("mpich_shm")).unwrap();
+    let supervisor = place.supervisor(&front);
+    let dying = crossdock_os::process::open_pidfd(supervisor as i32).unwrap();
+    signal(front.id(), Signal::STOP);
+    signal(supervisor, Signal::KILL);
+    front.kill().unwrap();
+    front.wait().unwrap();
+    until("the supervisor to be dead", || dying.as_ref().is_none_or(crossdock_os::process::is_dead));
+    assert!(path("ucx_shm_posix").exists(), "nobody has cleaned up yet");
+    fs::write(place.path().join("workflow.yaml"), "workflow: w\ntasks:\n  a: {command: echo}\n").unwrap();
+    let run = place.run("process", &[]);
+    assert_eq!(run.code, 0, "{}\n{}", run.err, run.out);
+    assert!(!path("ucx_shm_posix").exists(), "the killed rank's file is left");
+    assert!(path("mpich_shm").exists(), "the file of a living program is gone");
+    drop(of_living);
+    fs::remove_file(path("mpich_shm")).unwrap();
     place.assert_nothing_left("process");
 }
 

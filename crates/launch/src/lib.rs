@@ -10,6 +10,7 @@ pub mod graph;
 pub mod mpi;
 mod root;
 pub mod run;
+mod shared_memory;
 mod ssh;
 
 /// Passes arbitrary bytes to the reader of workflow files. The reader may give any result, but it must return.

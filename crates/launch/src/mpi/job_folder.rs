@@ -10,6 +10,8 @@ use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 use crossdock_os::spawn;
 use crossdock_shim::program::{self, Linkage};
 
+use crate::shared_memory;
+
 /// The beginning of the names of all job folders.
 const NAME: &str = "mpi-";
 
@@ -69,11 +71,16 @@ impl JobFolder {
 
     /// Takes the lock that shows that the folder's keeper lives. Returns `None` if another keeper has the lock.
     pub fn lock(&self) -> Result<Option<File>, String> {
-        let path = self.folder.join("lock");
+        let path = self.lock_file();
         let trouble = |e: String| format!("cannot lock {}: {e}", path.display());
         let file = fs::open(OpenOptions::new().create(true).truncate(false).write(true), &path)
             .map_err(|e| trouble(e.to_string()))?;
         Ok(spawn::lock_file(&file).map_err(|e| trouble(e.to_string()))?.then_some(file))
+    }
+
+    /// Gives the path of the file that the first keeper makes and locks.
+    fn lock_file(&self) -> PathBuf {
+        self.folder.join("lock")
     }
 
     /// Copies the shim into the folder, under the names that it has in the container.
@@ -99,8 +106,9 @@ impl JobFolder {
         Ok(())
     }
 
-    /// Removes the job's folder from this host.
+    /// Removes the job's folder from this host, and what the job's programs have left in `/dev/shm`.
     pub fn remove(&self) {
+        shared_memory::remove_left(&self.lock_file());
         let _ = fs::remove_dir_all(&self.folder);
         let _ = fs::remove_dir_all(private_shm(&self.folder));
         // The parent folder is removed with the last job's folder. If another job has a folder in the parent folder,

@@ -13,6 +13,10 @@ use crossdock_os::fs::{self, DirBuilder, File, OpenOptions};
 
 use super::processes;
 use crate::engine::{self, Cleanup};
+use crate::shared_memory;
+
+/// The file in the run's folder that is made and locked when the run begins.
+const LOCK: &str = "lock";
 
 /// A run's folder, with the lock that says that the run lives.
 #[derive(Debug)]
@@ -114,7 +118,7 @@ impl RunFolder {
 /// Makes the lock file in a run's folder if necessary, and locks it. The lock is shared, because front and supervisor
 /// both hold it. A cleanup asks for an exclusive lock.
 fn lock_in(path: &Path) -> Result<File, String> {
-    let lock = fs::open(OpenOptions::new().create(true).truncate(false).write(true), path.join("lock"));
+    let lock = fs::open(OpenOptions::new().create(true).truncate(false).write(true), path.join(LOCK));
     let lock = lock.map_err(|e| format!("cannot make the lock in {}: {e}", path.display()))?;
     match try_lock_shared(&lock) {
         Ok(true) => Ok(lock),
@@ -155,8 +159,8 @@ pub fn clean(id: &str, path: &Path) {
     clean_saying(id, path, &complain);
 }
 
-/// Removes containers, stores and folder of a run. It is no error if nothing is left. Tells whether nothing is left.
-/// Calls `say` with a line about everything that stays.
+/// Removes containers, stores and folder of a run, and what its MPI programs have left in `/dev/shm`. It is no error if
+/// nothing is left. Tells whether nothing is left. Calls `say` with a line about everything that stays.
 pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
     let are_containers_gone = match fs::read_to_string(path.join("engine")) {
         Ok(names) => {
@@ -168,6 +172,7 @@ pub fn clean_saying(id: &str, path: &Path, say: &dyn Fn(&str)) -> bool {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     processes::kill_marked(id);
+    shared_memory::remove_left(&path.join(LOCK));
     // The stores take memory, so they are removed even if the engine does not answer.
     let left = super::files::clean(path);
     left.iter().for_each(|line| say(line));
@@ -218,7 +223,7 @@ fn clean_dead_in(base: &Path, say: &dyn Fn(&str)) -> Vec<String> {
     let mut cleaned = Vec::new();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let (path, Ok(id)) = (entry.path(), entry.file_name().into_string()) else { continue };
-        let lock = fs::open(OpenOptions::new().read(true), path.join("lock"));
+        let lock = fs::open(OpenOptions::new().read(true), path.join(LOCK));
         // If this process has no free descriptors, it cannot open the lock of a living run. Such a failure must not
         // count as a missing lock, because the living run's folder would be removed.
         let has_none = lock.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -263,7 +268,7 @@ mod tests {
             });
             for n in 0..500 {
                 let made = RunFolder::make_in(&base, &format!("w-{n}")).unwrap();
-                assert!(made.path.join("lock").exists(), "run {n} has its folder");
+                assert!(made.path.join(LOCK).exists(), "run {n} has its folder");
                 assert!(made.path.ends_with(&made.id));
                 remove(&made.path).unwrap();
             }
@@ -285,7 +290,7 @@ mod tests {
         let (id, path) = (dead.id.clone(), dead.path.clone());
         drop(dead);
         assert_eq!(clean_dead_in(&base, &complain), [id]);
-        assert!(!path.exists() && living.path.join("lock").exists());
+        assert!(!path.exists() && living.path.join(LOCK).exists());
         drop(living);
         fs::remove_dir_all(&above).unwrap();
     }
@@ -303,7 +308,7 @@ mod tests {
         drop(dead);
         assert_eq!(clean_dead_in(&base, &complain), Vec::<String>::new(), "the run has not been cleaned up");
         assert!(!store.exists(), "the store still takes memory");
-        assert!(path.join("lock").exists(), "the next run cannot remove the containers");
+        assert!(path.join(LOCK).exists(), "the next run cannot remove the containers");
         fs::remove_dir(path.join("engine")).unwrap();
         assert_eq!(clean_dead_in(&base, &complain), ["dead"]);
         assert!(!path.exists());
@@ -335,7 +340,7 @@ mod failing_calls {
             attempt.arm();
             clean_dead_in(&base, &complain);
             let hit = attempt.disarm();
-            assert!(living.path.join("lock").exists(), "{hit:?}: the folder of a living run is gone");
+            assert!(living.path.join(LOCK).exists(), "{hit:?}: the folder of a living run is gone");
             clean_dead_in(&base, &complain);
             assert!(!path.exists(), "{hit:?}: the dead run's folder is left");
             assert!(!store.exists(), "{hit:?}: the dead run's store is left");
