@@ -103,12 +103,11 @@ mod tests {
     use super::*;
     use crossdock_os::{Access, Mapping};
     use std::fs::{File, FileTimes};
-    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     /// A folder of this test in `/dev/shm`, and the time at which a run began.
-    fn folder(name: &str) -> (PathBuf, SystemTime) {
-        let folder = PathBuf::from(format!("/dev/shm/crossdock-left-{name}-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+    fn folder() -> (TempDir, SystemTime) {
+        let folder = tempfile::Builder::new().prefix("crossdock-left-").tempdir_in("/dev/shm").unwrap();
         (folder, SystemTime::now() - Duration::from_secs(10))
     }
 
@@ -120,7 +119,8 @@ mod tests {
 
     #[test]
     fn files_of_killed_ranks_go_and_all_others_stay() {
-        let (folder, began) = folder("killed");
+        let (place, began) = folder();
+        let folder = place.path();
         let left = ["mpich_shm_13bd_0", "ucx_shm_posix_2e841ba5", "vader_segment.host.0.73dc0001.2", "nccl-Ab3dEf"];
         for name in left {
             drop(make(&folder.join(name)));
@@ -135,9 +135,9 @@ mod tests {
         let mapped = make(&folder.join("mpich_shm_1_0"));
         let mapping = Mapping::new(&mapped, 4096, Access::Read).unwrap();
         drop(mapped);
-        remove_left_in(&folder, began);
+        remove_left_in(folder, began);
         let names = || {
-            let mut names = fs::names_in(&folder).unwrap();
+            let mut names = fs::names_in(folder).unwrap();
             names.sort();
             names
         };
@@ -145,24 +145,23 @@ mod tests {
         let mut expected = [&["mpich_shm_1_0", "mpich_vci_1_0"], &stay[..]].concat();
         assert_eq!(names(), expected);
         drop((open, mapping));
-        remove_left_in(&folder, began);
+        remove_left_in(folder, began);
         expected.retain(|name| stay.contains(name));
         assert_eq!(names(), expected);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_file_that_a_dying_process_still_has_goes_at_the_next_look() {
-        let (folder, began) = folder("dying");
+        let (place, began) = folder();
+        let folder = place.path();
         let file = make(&folder.join("osc_rdma.host.1"));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(PAUSE / 2);
                 drop(file);
             });
-            remove_left_in(&folder, began);
+            remove_left_in(folder, began);
         });
-        assert_eq!(fs::names_in(&folder).unwrap(), Vec::<std::ffi::OsString>::new());
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(fs::names_in(folder).unwrap(), Vec::<std::ffi::OsString>::new());
     }
 }

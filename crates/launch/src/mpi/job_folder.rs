@@ -166,6 +166,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_killed_ranks_left_in_shared_memory_goes_with_the_jobs_folder() {
+        let place = JobFolder::of(&format!("test-{}", std::process::id()));
+        place.make().unwrap();
+        let lock = place.lock().unwrap();
+        let left = PathBuf::from(format!("/dev/shm/vader_segment.test.{}", std::process::id()));
+        fs::write(&left, "x").unwrap();
+        place.remove();
+        assert!(!left.exists() && !place.folder.exists());
+        drop(lock);
+    }
+
+    #[test]
     fn a_program_that_needs_a_loader_is_told_apart() {
         assert!(!is_static(Path::new("/bin/sh")));
         assert!(!is_static(Path::new("/etc/passwd")));
