@@ -640,11 +640,7 @@ impl Broker {
                 if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
                     site.elsewhere.remove(&name);
                     self.regions.leaving.remove(&name);
-                    // While the name was contested, no request got the item. So the requests that wait for the item are
-                    // served now.
-                    let key = self.local_key(&name).filter(|_| name.kind == SegmentKind::Item);
-                    let item = key.and_then(|key| self.lasting.items.of_key(key.0, &key.2));
-                    item.into_iter().for_each(|item| self.serve_waiting(item));
+                    self.is_contested_no_more(&name);
                 }
             }
             SiteEvent::Contested { name, node } => {
@@ -768,7 +764,7 @@ impl Broker {
                 site.departed.is_back(&name);
                 site.elsewhere.remove(&name);
                 site.given.remove(&name);
-                site.contested.remove(&name);
+                let was_contested = site.contested.remove(&name).is_some();
                 self.regions.leaving.remove(&name);
                 site.owned.insert(name.clone());
                 let publisher = claims.iter().find(|claim| matches!(claim.request, Request::Publish { .. }));
@@ -776,8 +772,11 @@ impl Broker {
                     site.promised.insert(name.clone(), claim.member);
                 }
                 // If none of the waiting requests makes an object with the name, the name is released again.
-                site.touched.insert(name);
+                site.touched.insert(name.clone());
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
+                if was_contested {
+                    self.is_contested_no_more(&name);
+                }
                 return;
             }
             Claimed::Theirs(at) if at.node == site.limits.node => {
@@ -825,6 +824,14 @@ impl Broker {
                 self.fail(asker, status, text.clone());
             }
         }
+    }
+
+    /// Serves the requests that wait for the item of this name. The name was contested, and belongs to this node alone
+    /// again. While it was contested, no request got the item.
+    fn is_contested_no_more(&mut self, name: &SiteName) {
+        let key = self.local_key(name).filter(|_| name.kind == SegmentKind::Item);
+        let item = key.and_then(|key| self.lasting.items.of_key(key.0, &key.2));
+        item.into_iter().for_each(|item| self.serve_waiting(item));
     }
 
     /// Gives the member whose request made a claim, if the member is still connected.

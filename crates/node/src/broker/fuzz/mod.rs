@@ -301,6 +301,7 @@ mod tests {
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/mirror-that-was-removed-at-once"));
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/cooperative-item-that-came"));
+        super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/contested-name-that-came-back"));
     }
 
     #[test]

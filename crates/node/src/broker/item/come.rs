@@ -192,7 +192,7 @@ mod tests {
     use crate::broker::bench::{Bench, status};
     use crate::broker::stored::{decode, encode};
     use crate::broker::{
-        Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, SiteEvent, SiteLimits, SiteName, SiteNode, Verdict,
+        Claimed, Event, Lasting, Limits, MAIN_ENDPOINT, NodeEvent, SiteEvent, SiteLimits, SiteName, SiteNode, Verdict,
     };
 
     const DAEMON: u64 = 7;
@@ -389,6 +389,22 @@ mod tests {
         bench.say(1, &Request::Item(ItemRequest::Release { item: former }));
         assert_eq!(items(&bench.broker), [item]);
         assert_eq!(bench.answer(1, number), None, "it waits for the item that has the key");
+    }
+
+    #[test]
+    fn a_request_that_waits_for_an_item_with_a_contested_key_gets_the_item_when_the_key_is_this_nodes_again() {
+        let name = SiteName { workflow: "default".into(), kind: SegmentKind::Item, name: "x".into() };
+        let announced = SiteEvent::Announced { name: name.clone() };
+        for news in [announced, SiteEvent::Claimed { name, outcome: Claimed::Ours }] {
+            let (mut bench, item) = contested(ItemLevel::Cooperative);
+            bench.join(2, MAIN_ENDPOINT, "w", 1);
+            let access = ItemRequest::Access { read: false, wait_ms: 60_000, keys: vec!["x".into()] };
+            let number = bench.say(2, &Request::Item(access));
+            assert_eq!(bench.answer(2, number), None);
+            bench.event(Event::Site(news));
+            let Some(Answer::Item(given)) = bench.answer(2, number) else { panic!("the request still waits") };
+            assert_eq!(given.item, item);
+        }
     }
 
     #[test]
