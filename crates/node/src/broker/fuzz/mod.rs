@@ -302,6 +302,9 @@ mod tests {
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/mirror-that-was-lost-at-once"));
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/cooperative-item-that-came"));
         super::fuzz_in_site(include_bytes!("../../../../../fuzz/corpus/site/contested-name-that-came-back"));
+        super::fuzz_in_site(include_bytes!(
+            "../../../../../fuzz/corpus/site/bytes-that-were-lost-after-their-item-left"
+        ));
     }
 
     #[test]

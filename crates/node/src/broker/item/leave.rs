@@ -256,7 +256,7 @@ impl Broker {
     /// Handles another node's request for the bytes of an item that left this node with this epoch.
     pub(in crate::broker) fn open_item_left(&mut self, id: u64, item: SegmentId, epoch: u64) {
         let outcome = match self.lasting.items.residences.get(&item) {
-            Some(Residence::Left { epoch: left, file, .. }) if *left == epoch && file.0 != 0 => Ok(*file),
+            Some(Residence::Left { epoch: left, file, .. }) if *left == epoch && self.has_memory(*file) => Ok(*file),
             // The other node already knows that the item has left this node, and the catalog will soon report this
             // here. So the answer waits for the report.
             Some(Residence::Leaving { epoch: left, .. }) if *left == epoch => {
@@ -268,6 +268,13 @@ impl Broker {
             }
         };
         self.effects.push(Effect::Nodes(NodeOrder::Opened { id, outcome }));
+    }
+
+    /// Tells whether the daemon has the memory of this segment. If the memory was lost with the keeper, the daemon does
+    /// not have it.
+    fn has_memory(&self, segment: SegmentId) -> bool {
+        let found = self.lasting.segments.get(&segment);
+        found.is_some_and(|found| found.removed.is_none()) && !self.lost.contains(segment)
     }
 
     /// Answers the requests of other nodes for an item's bytes. These requests waited until the catalog said whether
