@@ -16,8 +16,6 @@ def measure():
 
 
 def grows(step, warm, rounds):
-    """Gives by how much each number of `measure` has grown. A descriptor of an earlier test may be closed meanwhile, so the number of
-    descriptors may also become smaller."""
     for n in range(warm):
         step(n)
     before = measure()
@@ -42,7 +40,7 @@ def test_regions_views_and_ports(session, name):
     mappings, descriptors, pages = grows(step, 20, 1000)
     session.remove_region(name)
     session.remove_port(name)
-    assert mappings <= 2 and descriptors <= 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
+    assert mappings <= 2 and descriptors == 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
 
 
 def test_sessions(daemon):
@@ -51,7 +49,7 @@ def test_sessions(daemon):
             assert session.member
 
     mappings, descriptors, pages = grows(step, 20, 200)
-    assert mappings <= 2 and descriptors <= 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
+    assert mappings <= 2 and descriptors == 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
 
 
 def test_failed_calls(session, region):
@@ -64,4 +62,4 @@ def test_failed_calls(session, region):
                 pass
 
     mappings, descriptors, pages = grows(step, 20, 1000)
-    assert mappings <= 2 and descriptors <= 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
+    assert mappings <= 2 and descriptors == 0 and pages * os.sysconf("SC_PAGESIZE") < 2 << 20
