@@ -195,16 +195,9 @@ fn a_killed_launcher_leaves_nothing() {
 fn both_killed_at_once_are_cleaned_up_after_by_the_next_run() {
     for engine in engines() {
         let place = Place::new("workflow: w\ntasks:\n  a: {command: 'echo ready; exec sleep MARK'}\n");
-        let mut child = place.start(engine, &[]);
+        let child = place.start(engine, &[]);
         place.await_log("a", "ready");
-        let supervisor = place.supervisor(&child);
-        // The pidfd tells when the supervisor has closed its files, and so has released the lock of the run's folder.
-        let dying = crossdock_os::process::open_pidfd(supervisor as i32).unwrap();
-        signal(child.id(), Signal::STOP);
-        signal(supervisor, Signal::KILL);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        until("the supervisor to be dead", || dying.as_ref().is_none_or(crossdock_os::process::is_dead));
+        place.kill_front_and_supervisor(child);
         assert_eq!(place.runs().len(), 1, "{engine}");
         fs::write(place.path().join("workflow.yaml"), "workflow: w\ntasks:\n  a: {command: echo}\n").unwrap();
         let run = place.run(engine, &[]);

@@ -161,6 +161,18 @@ impl Place {
         let text = fs::read_to_string(path).unwrap();
         text.split_whitespace().next().expect("a front has its supervisor").parse().unwrap()
     }
+
+    /// Kills both processes of a run at the same time, so that neither of them cleans up. Waits until both are dead.
+    pub fn kill_front_and_supervisor(&self, mut front: Child) {
+        let supervisor = self.supervisor(&front);
+        // The pidfd tells when the supervisor has closed its files, and so has released the lock of the run's folder.
+        let dying = crossdock_os::process::open_pidfd(supervisor as i32).unwrap();
+        signal(front.id(), rustix::process::Signal::STOP);
+        signal(supervisor, rustix::process::Signal::KILL);
+        front.kill().unwrap();
+        front.wait().unwrap();
+        until("the supervisor to be dead", || dying.as_ref().is_none_or(crossdock_os::process::is_dead));
+    }
 }
 
 /// Gives the command line of a process, with zero bytes between its words.
