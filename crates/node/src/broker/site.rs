@@ -640,7 +640,7 @@ impl Broker {
                 if site.owned.contains(&name) && site.contested.remove(&name).is_some() {
                     site.elsewhere.remove(&name);
                     self.regions.leaving.remove(&name);
-                    self.is_contested_no_more(&name);
+                    self.serve_item_named(&name);
                 }
             }
             SiteEvent::Contested { name, node } => {
@@ -775,7 +775,7 @@ impl Broker {
                 site.touched.insert(name.clone());
                 self.again.extend(claims.into_iter().map(|claim| (claim.waits, claim.member, claim.request)));
                 if was_contested {
-                    self.is_contested_no_more(&name);
+                    self.serve_item_named(&name);
                 }
                 return;
             }
@@ -828,7 +828,7 @@ impl Broker {
 
     /// Serves the requests that wait for the item of this name. The name was contested, and belongs to this node alone
     /// again. While it was contested, no request got the item.
-    fn is_contested_no_more(&mut self, name: &SiteName) {
+    fn serve_item_named(&mut self, name: &SiteName) {
         let key = self.local_key(name).filter(|_| name.kind == SegmentKind::Item);
         let item = key.and_then(|key| self.lasting.items.of_key(key.0, &key.2));
         item.into_iter().for_each(|item| self.serve_waiting(item));
