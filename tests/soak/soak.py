@@ -240,9 +240,7 @@ def is_in_use(path):
         with open(path, "r+b") as file:
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             return False
-    except FileNotFoundError:
-        return True  # the process that made the file has removed it since
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):  # a process has the file, or has removed it meanwhile
         return True
 
 class Soak:
