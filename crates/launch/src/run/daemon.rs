@@ -22,6 +22,7 @@ use crossdock_os::{Deadline, event, socket, spawn};
 use super::site::Protection;
 use super::summary::{Figures, ItemLine, PortLine, ProgressLine, RegionLine, SeriesLine};
 use super::{folder::RunFolder, processes};
+use crate::engine::tool::reason_in;
 use crate::file::{Task, Workflow};
 
 /// How long the daemon may take to start, and to answer a request.
@@ -162,16 +163,32 @@ fn start_own(folder: &RunFolder, site: Option<&Site>) -> Result<(Child, PathBuf)
             .process_group(0),
     )
     .map_err(|e| format!("cannot start the daemon: {e}"))?;
-    let mut ready = child.stdout.take().ok_or("the daemon has no standard output")?;
-    let mut byte = [0];
-    let up =
-        event::wait_readable(&ready, Deadline::after(if site.is_some() { JOINING } else { PATIENCE })).unwrap_or(false);
-    if up && matches!(ready.read(&mut byte), Ok(1)) {
-        return Ok((child, socket));
+    match wait_until_ready(&mut child, if site.is_some() { JOINING } else { PATIENCE }) {
+        Ok(()) => Ok((child, socket)),
+        Err(what) => {
+            stop_own(&mut child);
+            let log = fs::read_to_string(folder.path.join("daemon.log")).unwrap_or_default();
+            Err(match reason_in(&log) {
+                Some(reason) => format!("{what}: {reason}"),
+                None => format!("{what}, and its log names no reason; hint: is this machine overloaded?"),
+            })
+        }
     }
-    stop_own(&mut child);
-    let words = fs::read_to_string(folder.path.join("daemon.log")).unwrap_or_default();
-    Err(format!("the daemon did not come up: {}", crate::engine::tool::last_line(&words)))
+}
+
+/// Waits until the daemon has written a byte to its standard output, which says that the daemon is ready. Otherwise the
+/// error says whether the daemon has ended or still runs.
+fn wait_until_ready(child: &mut Child, patience: Duration) -> Result<(), String> {
+    let mut output = child.stdout.take().ok_or("the daemon has no standard output")?;
+    match event::wait_readable(&output, Deadline::after(patience)) {
+        // A daemon that ends closes its standard output, which then has no byte.
+        Ok(true) => match output.read(&mut [0]) {
+            Ok(1) => Ok(()),
+            _ => Err("the daemon ended before it was ready".into()),
+        },
+        Ok(false) => Err(format!("the daemon was not ready within {} s", patience.as_secs_f32())),
+        Err(e) => Err(format!("cannot wait for the daemon: {e}")),
+    }
 }
 
 fn stop_own(child: &mut Child) {
@@ -388,4 +405,26 @@ fn make_ports(workflow: &Workflow, inside: &Session) -> Result<(), String> {
         inside.make_port(&port.name, &options).map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready_within(script: &str, patience: Duration) -> Result<(), String> {
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let result = wait_until_ready(&mut child, patience);
+        let _ = child.kill();
+        child.wait().unwrap();
+        result
+    }
+
+    #[test]
+    fn the_error_about_a_daemon_that_is_not_ready_says_whether_the_daemon_has_ended() {
+        assert_eq!(ready_within("printf r; exec sleep 60", Duration::from_secs(30)), Ok(()));
+        let ended = ready_within("exit 1", Duration::from_secs(30)).unwrap_err();
+        assert_eq!(ended, "the daemon ended before it was ready");
+        let late = ready_within("exec sleep 60", Duration::from_millis(200)).unwrap_err();
+        assert_eq!(late, "the daemon was not ready within 0.2 s");
+    }
 }
