@@ -11,10 +11,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// The address at which a mapping for huge pages was last unmapped; 0 if there is no such address. If enough addresses
-/// from there on are still free, the next mapping is made there by one system call. To reserve other addresses would
-/// take up to three more system calls.
-static FREE_PLACE: AtomicUsize = AtomicUsize::new(0);
+/// The end of the place where a mapping for huge pages was last unmapped, rounded up to a huge page; 0 if there is no such
+/// place. If enough addresses before it are still free, the next mapping is made there by one system call. To reserve
+/// other addresses would take up to three more system calls.
+///
+/// The end is kept and not the start, because the kernel hands addresses out from the top: a short mapping at the end
+/// of a long free place has other mappings near it, and shares a page of the page tables with them. A mapping that has
+/// such a page for itself lets the kernel make the page and free it again each time. Then the kernel also interrupts
+/// every CPU that still has this process's page tables.
+static FREE_END: AtomicUsize = AtomicUsize::new(0);
 
 /// What a process may do through a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,14 +86,15 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the file where a mapping for huge pages was last unmapped. `None` if no such mapping was unmapped yet. Also
-    /// `None` if something else is at these addresses now and the kernel chose an address that does not fit huge pages.
+    /// Maps the file so that it ends where a mapping for huge pages was last unmapped. `None` if no such mapping was
+    /// unmapped yet. Also `None` if something else is at these addresses now and the kernel chose an address that does
+    /// not fit huge pages.
     fn at_free_place(fd: impl AsFd, length: usize, access: Access) -> OsResult<Option<Self>> {
-        let place = FREE_PLACE.swap(0, Ordering::Relaxed);
-        if place == 0 {
+        let start = FREE_END.swap(0, Ordering::Relaxed).saturating_sub(length) & !(HUGE - 1);
+        if start == 0 {
             return Ok(None);
         }
-        let mapping = Self::near(place, fd, length, access)?;
+        let mapping = Self::near(start, fd, length, access)?;
         Ok(Some(mapping).filter(Self::fits_huge_pages))
     }
 
@@ -250,7 +256,8 @@ impl Drop for Mapping {
         let unmapped = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
         debug_assert_eq!(unmapped, 0, "munmap of an own mapping cannot fail");
         if self.fits_huge_pages() {
-            FREE_PLACE.store(self.start.as_ptr() as usize, Ordering::Relaxed);
+            let end = self.start.as_ptr() as usize + self.length;
+            FREE_END.store(end.next_multiple_of(HUGE), Ordering::Relaxed);
         }
     }
 }
@@ -286,17 +293,25 @@ mod tests {
     #[test]
     fn mappings_for_huge_pages_fit_them_wherever_an_earlier_one_was() {
         const LENGTH: usize = 2 * HUGE;
-        let fd = memfd::create("crossdock-test", 2 * LENGTH as u64).unwrap();
-        let place = || {
-            let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
+        let fd = memfd::create("crossdock-test", 8 * LENGTH as u64).unwrap();
+        let place = |length: usize| {
+            let mapping = Mapping::for_huge_pages(&fd, length, Access::ReadWrite).unwrap();
             assert!(mapping.fits_huge_pages());
             mapping.start().as_ptr() as usize
         };
         // Other threads of this process may take the free addresses, so the test tries several times.
-        assert!((0..100).any(|_| place() == place()), "no mapping is made where the former one was");
+        assert!((0..100).any(|_| place(LENGTH) == place(LENGTH)), "no mapping is made where the former one was");
+        // The lengths are no multiples of a huge page. Each mapping ends in the huge page where the longest one ended,
+        // however often the lengths alternate.
+        let (long, short) = (7 * LENGTH + 4096, LENGTH + 8192);
+        let ends_together = |_| {
+            let end = place(long) + long.next_multiple_of(HUGE);
+            [short, long, short, long].into_iter().all(|length| place(length) + length.next_multiple_of(HUGE) == end)
+        };
+        assert!((0..100).any(ends_together), "the mappings do not end at the same place");
         // Something else is in the middle of the free addresses.
         let other = Mapping::for_huge_pages(&fd, LENGTH, Access::Read).unwrap();
-        FREE_PLACE.store(other.start().as_ptr() as usize - HUGE, Ordering::Relaxed);
+        FREE_END.store(other.start().as_ptr() as usize + HUGE, Ordering::Relaxed);
         let mapping = Mapping::for_huge_pages(&fd, LENGTH, Access::ReadWrite).unwrap();
         assert!(mapping.fits_huge_pages());
         mapping.word32(0).unwrap().store(7, Ordering::Relaxed);
