@@ -97,9 +97,12 @@ fn helper_has_objects_open() {
     publish(&mut publisher, 1);
     let mut version = session.observe("s", Duration::ZERO).unwrap().latest().unwrap();
     shows(&version, 1);
-    // From now on, the pool needs no more memory.
+    let mut begun = session.publisher("t", &options).unwrap();
+    // From now on, the pools need no more memory.
     for value in 2..5 {
         publish(&mut publisher, value);
+        begun.begin().unwrap();
+        publish(&mut begun, value);
     }
     close_all_descriptors();
     let files = open_own_files();
@@ -114,9 +117,14 @@ fn helper_has_objects_open() {
         publish(&mut publisher, value);
     }
     shows(&session.observe("s", Duration::ZERO).unwrap().latest().unwrap(), 8);
+    // A begun version is published, but afterwards no file can be mapped at the variables' addresses.
+    begun.begin().unwrap();
+    publish(&mut begun, 5);
+    shows(&session.observe("t", Duration::ZERO).unwrap().latest().unwrap(), 5);
+    assert!(failed(begun.begin()).1.contains("this program has closed"));
     assert!(failed(version.refresh()).1.contains("this program has closed"));
     shows(&version, 1);
-    drop((region, producer, consumer, item, publisher, version));
+    drop((region, producer, consumer, item, publisher, begun, version));
     session.close().unwrap();
     check_own_files(files);
 }

@@ -121,7 +121,7 @@ impl Publisher {
             // chunks are noted as mapped slots before the call.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
-            field.put_slots(0..field.chunks, &self.current, &self.pool, self.descriptor.proved()?)?;
+            field.put_slots(0..field.chunks, &self.current, &self.pool, self.descriptor.proved_if_in_doubt()?)?;
         }
         Ok(())
     }
