@@ -20,13 +20,13 @@ def show(a, b, before, after, changes):
     for key, (change, noise) in sorted(changes.items()):
         if change is None:
             continue
-        word = "slower" if change > noise else "faster" if change < -noise else ""
-        slower, faster, same = slower + (word == "slower"), faster + (word == "faster"), same + (not word)
+        said = word(change, noise)
+        slower, faster, same = slower + (said == "slower"), faster + (said == "faster"), same + (not said)
         turned = before[key]["met"] != after[key]["met"]
-        if word or turned:
+        if said or turned:
             verdicts = f"  {verdict(before[key])} -> {verdict(after[key])}" if turned else ""
             lines.append(f"{key[0]:5}{key[1][:60]:61}{number(before[key]['value']):>10} -> {number(after[key]['value']):>9} {before[key]['unit']:13}"
-                         f"{change:+7.1%} (noise {noise:.1%})  {word}{verdicts}")
+                         f"{change:+7.1%} (noise {noise:.1%})  {said}{verdicts}")
     print(f"{a} -> {b}: change of time, + is slower; what is within the noise of both is not shown")
     print("\n".join(lines) if lines else "nothing beyond the noise")
     for name, only in ((a, before.keys() - after.keys()), (b, after.keys() - before.keys())):
@@ -35,6 +35,13 @@ def show(a, b, before, after, changes):
     print(f"{slower} slower, {faster} faster, {same} the same")
     print(compare_verdicts(before, after))
     return 1 if slower else 0
+
+
+def word(change, noise):
+    """Says whether a figure became slower or faster. The answer is empty if the change is within the noise or unknown."""
+    if change is None:
+        return ""
+    return "slower" if change > noise else "faster" if change < -noise else ""
 
 
 def compare_verdicts(before, after):

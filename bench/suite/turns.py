@@ -4,6 +4,9 @@ Two results that were taken one after the other also differ because the machine 
 have two modes (the kernel ran both processes on one CPU, or on two). In turns, both versions meet the same machine. The change of a
 figure is the median of the changes of all turns, and its noise is the interquartile range of these changes, at least 5 %.
 
+Among a hundred figures, some seem slower by chance, because the interquartile range of a few turns is itself uncertain. So the
+figures that seem slower are measured again, in twice as many turns, and only the new turns decide about these figures.
+
 On a machine with few CPUs, the time of a hand-over between processes that sleep depends most on the CPUs that the kernel chooses
 for them, and a small change of the code can make another choice likelier. With all processes on one CPU, there is no such choice.
 
@@ -43,6 +46,26 @@ def main(top, commit, turns, options, one_cpu=False, awake=False):
         print(f"building {tree}", file=sys.stderr, flush=True)
         if bench(tree, ["--build-only", *options]) != 0:
             sys.exit(f"bench/run --against: the benchmarks of {tree} cannot be built")
+    names = commit[:12], "this checkout"
+    results = measure(trees, turns, options, one_cpu, awake)
+    found = changes(*results)
+    status = compare.show(*names, *map(merge, results), found)
+    slower = {key for key, (change, noise) in found.items() if compare.word(change, noise) == "slower"}
+    if not slower:
+        return status
+    rows = ",".join(sorted({row for row, _ in slower}))
+    print(f"\nWhat seems slower was measured again, in {2 * turns} turns:", flush=True)
+    results = [[only(slower, result) for result in version] for version in measure(trees, 2 * turns, [*options, "--only", rows], one_cpu, awake)]
+    found = changes(*results)
+    status = compare.show(*names, *map(merge, results), found)
+    missing = slower - {key for key, (change, _) in found.items() if change is not None}
+    for row, case in sorted(missing):
+        print(f"{row} {case}: could not be measured again, so it counts as slower")
+    return 1 if missing else status
+
+
+def measure(trees, turns, options, one_cpu, awake):
+    """Measures both versions in turns. Gives the results of all turns for each version."""
     results = [[], []]
     for turn in range(turns):
         # The order changes from turn to turn, so that neither version always comes first.
@@ -53,8 +76,12 @@ def main(top, commit, turns, options, one_cpu=False, awake=False):
             with awake_cpus() if awake else contextlib.nullcontext():
                 bench(trees[which], ["--no-build", *options, "--out", str(out)], one_cpu)
             results[which].append(compare.read(out / "results.json"))
-    before, after = map(merge, results)
-    return compare.show(commit[:12], "this checkout", before, after, changes(*results))
+    return results
+
+
+def only(keys, result):
+    """Gives the records of a result that have one of these keys."""
+    return {key: record for key, record in result.items() if key in keys}
 
 
 def checkout(top, commit):
