@@ -54,7 +54,7 @@ def main(top, commit, turns, options, one_cpu=False, awake=False):
     if not slower:
         return status
     rows = ",".join(sorted({row for row, _ in slower}))
-    print(f"\nWhat seems slower was measured again, in {2 * turns} turns:", flush=True)
+    print(f"\nWhat seems slower is measured again, in {2 * turns} turns:", flush=True)
     results = [[only(slower, result) for result in version] for version in measure(trees, 2 * turns, [*options, "--only", rows], one_cpu, awake)]
     found = changes(*results)
     status = compare.show(*names, *map(merge, results), found)
