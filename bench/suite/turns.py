@@ -46,22 +46,24 @@ def main(top, commit, turns, options, one_cpu=False, awake=False):
         print(f"building {tree}", file=sys.stderr, flush=True)
         if bench(tree, ["--build-only", *options]) != 0:
             sys.exit(f"bench/run --against: the benchmarks of {tree} cannot be built")
-    names = commit[:12], "this checkout"
-    results = measure(trees, turns, options, one_cpu, awake)
-    found = changes(*results)
-    status = compare.show(*names, *map(merge, results), found)
+    found, status = show(commit, measure(trees, turns, options, one_cpu, awake))
     slower = {key for key, (change, noise) in found.items() if compare.word(change, noise) == "slower"}
     if not slower:
         return status
     rows = ",".join(sorted({row for row, _ in slower}))
     print(f"\nWhat seems slower is measured again, in {2 * turns} turns:", flush=True)
-    results = [[only(slower, result) for result in version] for version in measure(trees, 2 * turns, [*options, "--only", rows], one_cpu, awake)]
-    found = changes(*results)
-    status = compare.show(*names, *map(merge, results), found)
+    again = measure(trees, 2 * turns, [*options, "--only", rows], one_cpu, awake)
+    found, status = show(commit, [[only(slower, result) for result in version] for version in again])
     missing = slower - {key for key, (change, _) in found.items() if change is not None}
     for row, case in sorted(missing):
         print(f"{row} {case}: could not be measured again, so it counts as slower")
     return 1 if missing else status
+
+
+def show(commit, results):
+    """Prints how the results of both versions differ. Gives the change and the noise of each figure, and the exit status."""
+    found = changes(*results)
+    return found, compare.show(commit[:12], "this checkout", *map(merge, results), found)
 
 
 def measure(trees, turns, options, one_cpu, awake):

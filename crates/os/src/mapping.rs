@@ -304,9 +304,10 @@ mod tests {
         // The lengths are no multiples of a huge page. Each mapping ends in the huge page where the longest one ended,
         // however often the lengths alternate.
         let (long, short) = (7 * LENGTH + 4096, LENGTH + 8192);
+        let end = |length: usize| place(length) + length.next_multiple_of(HUGE);
         let ends_together = |_| {
-            let end = place(long) + long.next_multiple_of(HUGE);
-            [short, long, short, long].into_iter().all(|length| place(length) + length.next_multiple_of(HUGE) == end)
+            let longest = end(long);
+            [short, long, short, long].into_iter().all(|length| end(length) == longest)
         };
         assert!((0..100).any(ends_together), "the mappings do not end at the same place");
         // Something else is in the middle of the free addresses.
