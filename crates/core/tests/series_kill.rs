@@ -203,7 +203,7 @@ fn an_observer_that_dies_at_any_point_holds_no_member_up_and_leaves_no_memory_be
     let points: Vec<&str> = FAULT_POINTS
         .iter()
         .copied()
-        .filter(|p| ["pin", "refresh", "view"].iter().any(|part| p.starts_with(&format!("series.{part}"))))
+        .filter(|p| ["pin", "refresh", "sleep", "view"].iter().any(|part| p.starts_with(&format!("series.{part}"))))
         .collect();
     let mut reached = BTreeSet::new();
     for (point, full) in points.iter().flat_map(|p| [(p, FullPolicy::TakeBack), (p, FullPolicy::Withhold)]) {
@@ -237,6 +237,7 @@ fn an_observer_that_dies_at_any_point_holds_no_member_up_and_leaves_no_memory_be
                     }
                     .unwrap();
                 }
+                assert_eq!(observer.next(Duration::from_millis(1)).unwrap_err().status, Status::TimedOut);
                 0
             });
             let end = world.wait(pid);

@@ -70,7 +70,18 @@ impl ForkWatch {
     #[must_use]
     pub fn is_alone(&self) -> bool {
         match &self.0 {
-            Kind::Segment(segment) => segment.is_alone(),
+            Kind::Segment(segment) => segment.awaits_copy() && segment.is_only_here(),
+            Kind::Pipe { .. } => false,
+        }
+    }
+
+    /// Tells the same as [`Self::is_alone`], but the answer `true` holds only for the children whose copy of the address
+    /// space was begun before this process last changed its mappings (`mmap`, `munmap` or `mremap`). This saves a system
+    /// call.
+    #[must_use]
+    pub fn was_alone_at_last_mapping(&self) -> bool {
+        match &self.0 {
+            Kind::Segment(segment) => segment.is_only_here(),
             Kind::Pipe { .. } => false,
         }
     }
@@ -135,12 +146,13 @@ impl Segment {
         Ok(Self { id, start, process: ProcessToken::current(), creator, closed: false })
     }
 
-    fn is_alone(&self) -> bool {
+    /// If another thread is forking, waits until the kernel has copied the address space. Returns `false` if the kernel
+    /// refuses.
+    fn awaits_copy(&self) -> bool {
         // While another thread forks, the kernel copies one mapping after the other. This call changes nothing, but it
-        // waits until such a copy is complete. So the count that is read afterwards includes the child. SAFETY: the
-        // range is this value's own attachment, which children inherit already.
-        let complete = unsafe { libc::madvise(self.start.as_ptr(), LENGTH, libc::MADV_DOFORK) } == 0;
-        complete && self.is_only_here()
+        // waits until such a copy is complete, as every change of a mapping does. So the count that is read afterwards
+        // includes the child. SAFETY: the range is this value's own attachment, which children inherit already.
+        unsafe { libc::madvise(self.start.as_ptr(), LENGTH, libc::MADV_DOFORK) == 0 }
     }
 
     fn close(&mut self) {
@@ -212,9 +224,9 @@ mod tests {
     fn a_child_has_the_watch_until_it_ends_though_it_closes_all_descriptors() {
         let child = crate::child::fork_beside_threads(|| {
             let mut first = Segment::new().map(|segment| ForkWatch(Kind::Segment(segment))).unwrap();
-            assert!(first.is_alone());
+            assert!(first.is_alone() && first.was_alone_at_last_mapping());
             let one = raw_child();
-            assert!(!first.is_alone());
+            assert!(!first.is_alone() && !first.was_alone_at_last_mapping());
             first.close();
             let second = ForkWatch::new().unwrap();
             let other = raw_child();

@@ -44,6 +44,9 @@ pub(super) struct Attached {
     pub slot: u32,
     /// The pins of this observer that are in use, one bit for each pin.
     pub in_use: Mutex<u32>,
+    /// Held by a thread of this observer while it stores the observer's `sleeps_at`, so that no thread overwrites the
+    /// value with an older one.
+    pub sleep: Mutex<()>,
     pub host: Arc<dyn Host>,
     pub process: fork::ProcessToken,
 }
@@ -104,6 +107,19 @@ impl Attached {
         pins::slot(&self.pins, self.slot)
     }
 
+    /// A thread calls this function before it sleeps until the word `published` changes from `expected`. After that the
+    /// publisher wakes the thread when it changes the word. Returns `false` if the word has changed already.
+    ///
+    /// # Errors
+    /// `DISCONNECTED` in a forked child.
+    pub fn note_sleep(&self, expected: u32) -> Result<bool> {
+        // In a forked child the lock may be held forever.
+        self.check_process()?;
+        let _only_one = self.sleep.lock().expect("no holder panics");
+        let published = &self.pool.header().version_words.published;
+        Ok(protocol::note_sleep(published, &self.slot().sleeps_at, expected))
+    }
+
     /// Gives the pin with this number in the observer's slot.
     fn pin_word(&self, pin: usize) -> &AtomicU64 {
         &self.slot().pins[pin]
@@ -136,7 +152,7 @@ impl Attached {
         };
         // The observer raises the count of pins before it stores the pin, and does both before the fence in
         // `protocol::pin`. So a publisher that sees the pin also sees a count that includes the pin.
-        self.slot().count.for_stores().fetch_max(pin as u64 + 1, Relaxed);
+        self.slot().count.for_stores().fetch_max(pin as u32 + 1, Relaxed);
         for turn in 0..PATIENCE {
             // The kernel is asked only if the publisher seems to have died while it was retiring the version.
             let dead = self.is_known_dead() || turn > QUICK && self.state() == PublisherState::Died;

@@ -225,11 +225,15 @@ impl Publisher {
             self.detector.method = Method::PrivateCopies;
         }
         self.settled = false;
-        if let Err(error) = self.put_pool_behind() {
-            self.broken =
-                Some(self.error(Status::System, format!("its variables could not be mapped ({error}); end it")));
+        match self.put_pool_behind() {
+            Ok(mapped) => self.children.mapped_over = mapped > 0,
+            Err(error) => {
+                let text = format!("its variables could not be mapped ({error}); end it");
+                self.broken = Some(self.error(Status::System, text));
+            }
         }
         self.retire(self.keep);
+        self.children.mapped_over = false;
         Ok(self.sequence)
     }
 }

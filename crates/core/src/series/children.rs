@@ -31,6 +31,10 @@ pub(super) struct Children {
     /// addresses.
     watch: Option<OpenWatch>,
     forked: Vec<Forked>,
+    /// True while the publisher retires versions directly after it has mapped the newest version's slots over the slots
+    /// of all older versions. Each mapping waits for a copy of the address space that another thread has begun. So a
+    /// child that has an older version's slots mapped is complete, and has the watch.
+    pub mapped_over: bool,
 }
 
 struct OpenWatch {
@@ -115,7 +119,9 @@ impl Publisher {
     pub(super) fn note_children(&mut self) -> bool {
         let Some(open) = &mut self.children.watch else { return true };
         let mapped = self.begun || self.backing.contains(&Backing::Slot);
-        if open.watch.is_alone() {
+        let watch = &open.watch;
+        let alone = if self.children.mapped_over { watch.was_alone_at_last_mapping() } else { watch.is_alone() };
+        if alone {
             // No child has the watch. A child that is forked from now on has no slot of an older version mapped, so
             // the range of versions for such a child begins here.
             open.first = self.sequence;

@@ -6,10 +6,10 @@
 //! recycled the record. An observer that holds a version must never see another version's word.
 
 use crossdock_layout::series::state::Latest;
-use crossdock_layout::series::{AtomicU32, AtomicU64};
-use loom::sync::Arc;
+use crossdock_layout::series::{AtomicU32, AtomicU64, fence};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use super::protocol::{self, PinResult};
 
@@ -279,4 +279,110 @@ fn loom_finds_a_publisher_that_does_not_compare_the_word() {
 #[should_panic(expected = "left == right")]
 fn loom_finds_a_publisher_that_loads_the_word_after_the_answer() {
     page_for_a_newcomer(Planted::WordAfterAnswer);
+}
+
+/// A model of the sleep of observers until the next version, and of the publisher that wakes them only if one of them
+/// may sleep.
+#[derive(Default)]
+struct Sleepers {
+    published: AtomicU32,
+    /// The observer's word, and the lock under which its threads store it.
+    sleeps_at: AtomicU32,
+    sleep: Mutex<()>,
+    /// The kernel's list of the threads that sleep. The kernel compares the word while it holds the lock of the list.
+    asleep: Mutex<[bool; 2]>,
+}
+
+/// A programming error that a variant of the model of sleeping observers contains on purpose.
+#[derive(Clone, Copy, PartialEq)]
+enum Defect {
+    Nothing,
+    /// The observer stores its word without a full fence.
+    NoFenceOfObserver,
+    /// The publisher reads the observer's word without a full fence.
+    NoFenceOfPublisher,
+    /// A thread stores the value that it read before it had the lock, whatever the word holds by now.
+    OldValue,
+}
+
+impl Sleepers {
+    /// Sleeps once, as `wait_beyond` does.
+    fn sleep(&self, thread: usize, defect: Defect) {
+        let expected = self.published.load(Acquire);
+        let may_sleep = {
+            let _only_one = self.sleep.lock().unwrap();
+            if matches!(defect, Defect::NoFenceOfObserver | Defect::OldValue) {
+                self.sleeps_at.store(expected, Relaxed);
+                if defect == Defect::OldValue {
+                    fence(SeqCst);
+                }
+                true
+            } else {
+                protocol::note_sleep(&self.published, &self.sleeps_at, expected)
+            }
+        };
+        if may_sleep {
+            let mut asleep = self.asleep.lock().unwrap();
+            asleep[thread] = self.published.load(Relaxed) == expected;
+        }
+    }
+
+    /// Announces a version and wakes the observers, as `Publisher::finish` does.
+    fn publish(&self, sequence: u32, defect: Defect) {
+        let before = if defect == Defect::NoFenceOfPublisher {
+            let before = self.published.load(Relaxed);
+            self.published.store(sequence, Release);
+            before
+        } else {
+            protocol::announce(&self.published, sequence)
+        };
+        if protocol::may_sleep_at(&self.sleeps_at, before) {
+            *self.asleep.lock().unwrap() = [false; 2];
+        }
+    }
+}
+
+/// Runs a publisher that publishes two versions, and `threads` threads of one observer, which sleep once each. A third
+/// version, which comes when no thread is about to sleep any more, must find or leave no thread asleep.
+fn sleeping(threads: usize, defect: Defect) {
+    explore_within(3, move || {
+        let sleepers = Arc::new(Sleepers { published: AtomicU32::new(7), ..Sleepers::default() });
+        let observers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let theirs = sleepers.clone();
+                thread::spawn(move || theirs.sleep(thread, defect))
+            })
+            .collect();
+        sleepers.publish(8, defect);
+        sleepers.publish(9, defect);
+        for observer in observers {
+            observer.join().unwrap();
+        }
+        sleepers.publish(10, defect);
+        assert_eq!(*sleepers.asleep.lock().unwrap(), [false; 2]);
+    });
+}
+
+#[test]
+fn a_publisher_wakes_each_thread_that_sleeps() {
+    sleeping(1, Defect::Nothing);
+    sleeping(2, Defect::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_an_observer_that_sleeps_without_a_fence() {
+    sleeping(1, Defect::NoFenceOfObserver);
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_a_publisher_that_looks_for_sleepers_without_a_fence() {
+    sleeping(1, Defect::NoFenceOfPublisher);
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn loom_finds_a_thread_that_notes_an_old_value() {
+    sleeping(2, Defect::OldValue);
 }

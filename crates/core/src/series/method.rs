@@ -113,17 +113,19 @@ impl Publisher {
         }
     }
 
-    /// Maps the newest version's slots privately over the variables' addresses.
-    pub(super) fn put_pool_behind(&mut self) -> OsResult<()> {
+    /// Maps the newest version's slots privately over the variables' addresses. Gives the number of mappings made.
+    pub(super) fn put_pool_behind(&mut self) -> OsResult<u32> {
         self.watch_children()?;
+        let mut mapped = 0;
         for field in &self.fields {
             // Even if the call of `put_slots` fails, it may have mapped some of the chunks to their slots. So all
             // chunks are noted as mapped slots before the call.
             let table = field.table();
             self.backing[table.start as usize..table.end as usize].fill(Backing::Slot);
-            field.put_slots(0..field.chunks, &self.current, &self.pool, self.descriptor.proved_if_in_doubt()?)?;
+            let descriptor = self.descriptor.proved_if_in_doubt()?;
+            mapped += field.put_slots(0..field.chunks, &self.current, &self.pool, descriptor)?;
         }
-        Ok(())
+        Ok(mapped)
     }
 }
 

@@ -101,6 +101,7 @@ pub const FAULT_POINTS: &[&str] = &[
     "series.retire.freed",
     "series.retire.marked",
     "series.retire.taken_back",
+    "series.sleep.noted",
     "series.view.half",
 ];
 

@@ -107,6 +107,7 @@ impl Observer {
             pins,
             slot: parts.slot,
             in_use: Mutex::new(0),
+            sleep: Mutex::new(()),
             host: parts.host,
             process: fork::ProcessToken::current(),
         };
@@ -361,6 +362,9 @@ fn wait_beyond(attached: &Attached, sequence: u64, timeout: Duration) -> Result<
             }
             let waited = format!("a version after {sequence} from {who}");
             return Err(attached.error(Status::TimedOut, text).waited(waited, timeout));
+        }
+        if !attached.note_sleep(expected)? {
+            continue;
         }
         let deaths = epoch_word(attached.host.liveness());
         futex::wait_either((&version_words.published, expected), (deaths, epoch), deadline.at_most(LOOK));

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use crossdock_layout::series::{AtomicU64, PAGE, PAGE_SLOTS, PINS, PinPage, PinSlot};
 use crossdock_os::{Access, Mapping, memfd};
 
+use super::protocol;
 use crate::Host;
 
 /// If the daemon did not answer a request for pin pages, the publisher waits this many times the duration of the
@@ -91,15 +92,25 @@ impl Pins {
         host.pages_word() == self.word
     }
 
+    /// Tells whether a thread of some observer may sleep until the word `published` changes from `value`. The publisher
+    /// calls this function after [`super::protocol::announce`].
+    pub fn may_sleep_at(&self, value: u32, host: &dyn Host) -> bool {
+        !self.is_complete(host) || self.all().any(|slot| protocol::may_sleep_at(&slot.sleeps_at, value))
+    }
+
     /// The pins that each observer has used so far. The observers write the numbers in the pins, and this function does
     /// not check the numbers.
     pub fn slots(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        self.all().map(used)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &PinSlot> {
         self.pages.iter().flat_map(|page| {
             // SAFETY: the mapping has a page's size and lasts as long as `self`; a pin page is made of atomics. Reading
             // the page causes no fault: its memory is reserved and sealed against shrinking, and if a process punches a
             // hole into it, the hole reads as zeros.
             let page = unsafe { page.start().cast::<PinPage>().as_ref() };
-            page.slots.iter().map(used)
+            &page.slots
         })
     }
 
@@ -114,7 +125,7 @@ impl Pins {
 }
 
 fn used(slot: &PinSlot) -> &[AtomicU64] {
-    let count = slot.count.load(Relaxed).clamped(PINS as u64) as usize;
+    let count = slot.count.load(Relaxed).clamped(PINS as u32) as usize;
     &slot.pins[..count]
 }
 

@@ -22,9 +22,26 @@
 //! stays *retiring*. A dead publisher recycles nothing, so an observer that knows of the death treats such a version as
 //! live. If an observer dies, its pin stays until the daemon clears it. A wrong number in a pin can only keep a version
 //! in the pool; the pool's policy says what happens to such a version when the pool is full.
+//!
+//! A second protocol tells the publisher whether it has to wake an observer. A wake is a system call, and most versions
+//! come when no observer sleeps.
+//!
+//! ```text
+//! observer                                      publisher
+//! (1) sleeps_at := the value of `published`     (a) `published` := the next value
+//! (2) full fence                                (b) full fence
+//! (3) sleep, if `published` has this value      (c) does a `sleeps_at` hold the previous value? yes: wake all
+//! ```
+//!
+//! If the observer's fence comes first, the publisher sees `sleeps_at` in step (c) and wakes the observer. If the
+//! publisher's fence comes first, the kernel finds the next value in step (3), and the observer does not sleep. The
+//! observer does not clear `sleeps_at` after the sleep: an old value is not the value before a later change (except
+//! after 2^32 versions, and then one wake is made in vain). The threads of one observer store `sleeps_at` one after the
+//! other, each the value that `published` has at that time, so that no thread overwrites the value with an older one.
+//! A thread that misses its wake because another process of its task wrote to its slot looks again after 50 ms.
 
 use crossdock_layout::series::state::{Phase, State};
-use crossdock_layout::series::{AtomicU64, fence};
+use crossdock_layout::series::{AtomicU32, AtomicU64, fence};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// The result of an observer's attempt to pin a version.
@@ -72,6 +89,34 @@ fn look(state: &AtomicU64, sequence: u64) -> PinResult {
 pub(super) fn exists_after_reads(state: &AtomicU64, sequence: u64) -> bool {
     fence(Acquire);
     look(state, sequence) != PinResult::Gone
+}
+
+/// A thread of an observer calls this function before it sleeps until `published` changes from `expected`: the
+/// observer's steps (1) and (2) of the second protocol in this file's first comment. Only one thread of the observer at
+/// a time may be in this function. Returns `false` if `published` has changed already; the thread must not sleep then.
+pub(super) fn note_sleep(published: &AtomicU32, sleeps_at: &AtomicU32, expected: u32) -> bool {
+    if published.load(Relaxed) != expected {
+        return false;
+    }
+    sleeps_at.store(expected, Relaxed);
+    crate::fault_point!("series.sleep.noted");
+    fence(SeqCst);
+    true
+}
+
+/// Changes the word `published`, and gives its previous value: the publisher's steps (a) and (b) of the second protocol
+/// in this file's first comment.
+pub(super) fn announce(published: &AtomicU32, value: u32) -> u32 {
+    let before = published.load(Relaxed);
+    published.store(value, Release);
+    fence(SeqCst);
+    before
+}
+
+/// Tells whether a thread of the observer with this word may sleep until `published` changes from `value`: the
+/// publisher's step (c) of the second protocol in this file's first comment.
+pub(super) fn may_sleep_at(sleeps_at: &AtomicU32, value: u32) -> bool {
+    sleeps_at.load(Relaxed) == value
 }
 
 /// Marks one version as *retiring*: the publisher's step (a) in this file's first comment. After the publisher has

@@ -206,8 +206,10 @@ impl Publisher {
         let version_words = &self.pool.header().version_words;
         version_words.latest.store(Latest::new(sequence, record as u16).0, Release);
         fault_point!("series.publish.latest");
-        version_words.published.store(sequence as u32, Release);
-        futex::wake_all(&version_words.published);
+        let before = protocol::announce(&version_words.published, sequence as u32);
+        if self.pins.may_sleep_at(before, &*self.host) {
+            futex::wake_all(&version_words.published);
+        }
         fault_point!("series.publish.woken");
         for slot in self.current.iter().filter(|slot| **slot != NO_SLOT) {
             self.slots.hold(*slot);

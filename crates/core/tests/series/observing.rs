@@ -1,10 +1,11 @@
 //! Tests of observers: the waits, the versions that they hold, and the errors that they get.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossdock_core::series::{PublisherState, Spec};
 use crossdock_layout::Status;
+use crossdock_layout::series::PAGE_SLOTS;
 
 use crate::series_world::{self, LONG, World, as_numbers, numbers, spec};
 
@@ -37,6 +38,40 @@ fn next_waits_for_what_is_new_and_says_when_nothing_will_come() {
     assert_eq!(observer.next(LONG).unwrap_err().status, Status::Closed);
     assert_eq!(observer.latest().unwrap().sequence(), 4);
     assert_eq!(series.observe(1).latest().unwrap().sequence(), 4, "also to those that come later");
+}
+
+/// An observer that no wake reaches looks at the words of the series again after 50 ms. So each version must come
+/// much earlier. The threads sleep in two observers, and two threads sleep in the first one.
+#[test]
+fn each_thread_that_sleeps_is_woken_by_the_next_version() {
+    const VERSIONS: u64 = 40;
+    let world = World::new();
+    let (mut publisher, series) = world.publisher(spec(1000));
+    let (one, other) = (series.observe(0), series.observe(PAGE_SLOTS + 1));
+    let seen: [AtomicU64; 3] = std::array::from_fn(|_| AtomicU64::new(0));
+    let mut late = 0;
+    std::thread::scope(|scope| {
+        for (observer, seen) in [&one, &one, &other].into_iter().zip(&seen) {
+            scope.spawn(move || {
+                for sequence in 0..VERSIONS {
+                    observer.waiter(Some(sequence)).wait(LONG).unwrap();
+                    seen.store(sequence + 1, Ordering::SeqCst);
+                }
+            });
+        }
+        for sequence in 1..=VERSIONS {
+            // Meanwhile the threads fall asleep.
+            std::thread::sleep(Duration::from_millis(3));
+            publisher.publish(&[]).unwrap();
+            let started = Instant::now();
+            while seen.iter().any(|seen| seen.load(Ordering::SeqCst) < sequence) {
+                assert!(started.elapsed() < LONG, "version {sequence}");
+                std::thread::yield_now();
+            }
+            late += u64::from(started.elapsed() > Duration::from_millis(30));
+        }
+    });
+    assert!(late < VERSIONS / 4, "{late} of {VERSIONS} versions were seen late");
 }
 
 #[test]

@@ -56,5 +56,6 @@ fn records_and_pins_are_frozen() {
     assert_eq!(offset_of!(RecordHead, attributes), 32);
     assert_eq!(size_of::<Extent>(), 72);
     assert_eq!((size_of::<PinSlot>(), offset_of!(PinSlot, count), offset_of!(PinSlot, pins)), (128, 0, 8));
+    assert_eq!(offset_of!(PinSlot, sleeps_at), 4);
     assert_eq!((size_of::<PinPage>(), offset_of!(PinPage, slots)), (4096, 0));
 }

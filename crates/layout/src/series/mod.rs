@@ -37,7 +37,7 @@ pub use geometry::{Counts, Geometry, HUGE, PAGE};
 pub const SERIES_MAGIC: u64 = u64::from_le_bytes(*b"xdockser");
 /// A number that changes with every change of the layout of a series' memory. Builds with different fingerprints refuse
 /// each other.
-pub const SERIES_FINGERPRINT: u32 = 0x0005_5e1e;
+pub const SERIES_FINGERPRINT: u32 = 0x0006_5e1e;
 /// The value of `init` in a complete pool. Before the pool is complete, `init` is 0.
 pub const SERIES_READY: u64 = u64::MAX;
 /// The value of `state` until the publisher ends the series itself.
@@ -121,7 +121,8 @@ pub struct VersionWords {
     /// observer that loads an old value gets an older version.
     pub latest: AtomicU64,
     /// A futex word: the low half of the newest sequence number; when the publisher ends the series, the word is
-    /// incremented by one. The publisher stores this word after `latest`, and then wakes the sleeping observers.
+    /// incremented by one. The publisher stores this word after `latest`, and then wakes the observers if one of them may
+    /// sleep ([`PinSlot::sleeps_at`]).
     pub published: AtomicU32,
     /// The value [`STATE_LIVE`], or [`STATE_ENDED`] after the publisher has ended the series itself.
     pub state: AtomicU32,
@@ -219,7 +220,10 @@ pub struct PinSlot {
     /// How many of the pins, counted from the first, were ever used. This number only grows. The observer stores the
     /// number before it uses a further pin, and the publisher reads only this number of pins. Most observers use few
     /// pins, so for most of them the publisher reads only one cache line.
-    pub count: WildWord<AtomicU64>,
+    pub count: WildWord<AtomicU32>,
+    /// The value of [`VersionWords::published`] at which a thread of this observer slept last, or is about to sleep. If
+    /// the publisher changes `published` from this value, it wakes the sleeping threads.
+    pub sleeps_at: AtomicU32,
     /// The sequence numbers of the versions that this observer holds; 0 in a free pin.
     pub pins: [AtomicU64; PINS],
 }
