@@ -22,13 +22,14 @@ use crossdock_os::fs::{self, Metadata, OpenOptions};
 use crossdock_os::lease::{self, Proof};
 
 /// How the libraries begin the names of their files.
-const BEGINNINGS: [&str; 14] = [
+const BEGINNINGS: [&str; 15] = [
     // Open MPI
     "vader_segment.",
     "sm_segment.",
     "osc_rdma.",
     "osc_sm.",
     "open_mpi.",
+    "sem.OMPIO_",
     // MPICH and libraries that are made from it
     "mpich_shm_",
     "mpich_vci_",
@@ -121,11 +122,18 @@ mod tests {
     fn files_of_killed_ranks_go_and_all_others_stay() {
         let (place, began) = folder();
         let folder = place.path();
-        let left = ["mpich_shm_13bd_0", "ucx_shm_posix_2e841ba5", "vader_segment.host.0.73dc0001.2", "nccl-Ab3dEf"];
+        let left = [
+            "mpich_shm_13bd_0",
+            "ucx_shm_posix_2e841ba5",
+            "vader_segment.host.0.73dc0001.2",
+            "nccl-Ab3dEf",
+            "sem.OMPIO_u",
+        ];
         for name in left {
             drop(make(&folder.join(name)));
         }
         drop(make(&folder.join("results.of.mine")));
+        drop(make(&folder.join("sem.mine")));
         let older = make(&folder.join("ucx_shm_posix_1"));
         older.set_times(FileTimes::new().set_modified(began - Duration::from_secs(1))).unwrap();
         drop(older);
@@ -141,7 +149,7 @@ mod tests {
             names.sort();
             names
         };
-        let stay = ["psm2_shm.link", "results.of.mine", "sm_segment.folder", "ucx_shm_posix_1"];
+        let stay = ["psm2_shm.link", "results.of.mine", "sem.mine", "sm_segment.folder", "ucx_shm_posix_1"];
         let mut expected = [&["mpich_shm_1_0", "mpich_vci_1_0"], &stay[..]].concat();
         assert_eq!(names(), expected);
         drop((open, mapping));
