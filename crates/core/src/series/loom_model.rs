@@ -311,14 +311,20 @@ impl Sleepers {
         let expected = self.published.load(Acquire);
         let may_sleep = {
             let _only_one = self.sleep.lock().unwrap();
-            if matches!(defect, Defect::NoFenceOfObserver | Defect::OldValue) {
-                self.sleeps_at.store(expected, Relaxed);
-                if defect == Defect::OldValue {
-                    fence(SeqCst);
+            match defect {
+                Defect::NoFenceOfObserver => {
+                    let unchanged = self.published.load(Relaxed) == expected;
+                    if unchanged {
+                        self.sleeps_at.store(expected, Relaxed);
+                    }
+                    unchanged
                 }
-                true
-            } else {
-                protocol::note_sleep(&self.published, &self.sleeps_at, expected)
+                Defect::OldValue => {
+                    self.sleeps_at.store(expected, Relaxed);
+                    fence(SeqCst);
+                    true
+                }
+                _ => protocol::note_sleep(&self.published, &self.sleeps_at, expected),
             }
         };
         if may_sleep {

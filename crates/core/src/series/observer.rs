@@ -318,7 +318,8 @@ impl Waiter {
     /// Waits until the version is published.
     ///
     /// # Errors
-    /// `TIMED_OUT`, `NOT_YET`, `CLOSED` and `PEER_DIED` as for [`Observer::next`].
+    /// `TIMED_OUT`, `NOT_YET`, `CLOSED` and `PEER_DIED` as for [`Observer::next`]. `DISCONNECTED` in a forked child that
+    /// would have to wait.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         wait_beyond(&self.attached, self.beyond, timeout)
     }

@@ -35,10 +35,11 @@
 //!
 //! If the observer's fence comes first, the publisher sees `sleeps_at` in step (c) and wakes the observer. If the
 //! publisher's fence comes first, the kernel finds the next value in step (3), and the observer does not sleep. The
-//! observer does not clear `sleeps_at` after the sleep: an old value is not the value before a later change (except
-//! after 2^32 versions, and then one wake is made in vain). The threads of one observer store `sleeps_at` one after the
-//! other, each the value that `published` has at that time, so that no thread overwrites the value with an older one.
-//! A thread that misses its wake because another process of its task wrote to its slot looks again after 50 ms.
+//! observer does not clear `sleeps_at` after the sleep. This costs no wake later, because the previous value of
+//! `published` is then another one. (After 2^32 versions it is the same again, and one wake is made in vain.) The
+//! threads of one observer store `sleeps_at` one after the other. Each of them stores the value that `published` has at
+//! that time, so no thread overwrites the value with an older one. Another process of the same task can write a wrong
+//! value to the slot. Then a thread may miss a wake, and looks again after 50 ms.
 
 use crossdock_layout::series::state::{Phase, State};
 use crossdock_layout::series::{AtomicU32, AtomicU64, fence};

@@ -212,8 +212,8 @@ pub struct PinPage {
     pub slots: [PinSlot; PAGE_SLOTS],
 }
 
-/// The versions that one observer holds. The observer writes the slot, and the publisher reads the slot. The daemon
-/// fills the slot with zeros when the observer is gone.
+/// The versions that one observer holds, and the version after which it sleeps. The observer writes the slot, and the
+/// publisher reads the slot. The daemon fills the slot with zeros when the observer is gone.
 #[cfg(not(loom))]
 #[repr(C, align(128))]
 pub struct PinSlot {
